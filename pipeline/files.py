@@ -1,0 +1,140 @@
+"""Writing so that nothing half-written is ever seen: files, folders and Zarr arrays."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+import zarr
+
+from pipeline.errors import ConfigError
+
+
+@contextmanager
+def written_aside(path: Path) -> Iterator[Path]:
+    """Give a temporary path beside `path`; move it into place when the block ends well."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    aside = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
+    try:
+        yield aside
+        os.replace(aside, path)
+    finally:
+        remove(aside)
+
+
+def remove(path: Path) -> None:
+    """Delete a file or a folder; what is not there is fine."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str, *, durable: bool = False) -> None:
+    """Replace the text of a file in one step; `durable` waits until the disk has it."""
+    with written_aside(path) as aside:
+        with aside.open("w", encoding="utf-8") as file:
+            file.write(text)
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
+
+
+def write_json(path: Path, value: Any, *, durable: bool = False) -> None:
+    """Replace a JSON file in one step."""
+    write_text(path, json.dumps(value, indent=1, sort_keys=True) + "\n", durable=durable)
+
+
+def read_json(path: Path) -> Any:
+    """Read a JSON file."""
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def save_array(path: Path, values: npt.NDArray[Any]) -> None:
+    """Write one NumPy array to a file of its own, in one step."""
+    with written_aside(path) as aside, aside.open("wb") as file:
+        np.save(file, values, allow_pickle=False)
+
+
+def load_array(path: Path, *, mapped: bool = False) -> npt.NDArray[Any]:
+    """Read an array of `save_array`, or map it into memory without reading it."""
+    loaded = np.load(path, mmap_mode="r" if mapped else None, allow_pickle=False)
+    return cast("npt.NDArray[Any]", loaded)
+
+
+def ensure_zarr(
+    path: Path, *, shape: tuple[int, ...], chunks: tuple[int, ...], dtype: npt.DTypeLike
+) -> None:
+    """Create an empty Zarr array, or keep the one that is there if it is the same.
+
+    Chunks are stored as they are: sketches and vectors are noise to a compressor. Chunks of
+    zeros are written too, so that a chunk that is missing is always an error of ours.
+    """
+    if path.exists():
+        found = open_zarr(path)
+        if (found.shape, found.chunks, found.dtype) == (shape, chunks, np.dtype(dtype)):
+            return
+        remove(path)
+    with written_aside(path) as aside:
+        zarr.create_array(
+            store=str(aside),
+            shape=shape,
+            chunks=chunks,
+            dtype=np.dtype(dtype),
+            compressors=None,
+            fill_value=0,
+            config={"write_empty_chunks": True},
+        )
+
+
+def open_zarr(path: Path) -> zarr.Array[Any]:
+    """Open a Zarr array of `ensure_zarr` for reading and for writing whole chunks."""
+    array = zarr.open_array(store=str(path), mode="r+")
+    return array.with_config({"write_empty_chunks": True, "order": "C"})
+
+
+def write_rows(array: zarr.Array[Any], start: int, values: npt.NDArray[Any]) -> None:
+    """Write rows that cover whole chunks; anything else would race with a neighbour."""
+    write_tile(array, (start, 0)[: array.ndim], values)
+
+
+def write_tile(array: zarr.Array[Any], start: tuple[int, ...], values: npt.NDArray[Any]) -> None:
+    """Write a tile that covers whole chunks of `array`, from the corner `start`."""
+    stop = tuple(a + b for a, b in zip(start, values.shape, strict=True))
+    for first, last, chunk, size in zip(start, stop, array.chunks, array.shape, strict=True):
+        if first % chunk or (last % chunk and last != size):
+            raise AssertionError(f"tile {start}..{stop} does not cover chunks of {array.chunks}")
+    array[tuple(slice(a, b) for a, b in zip(start, stop, strict=True))] = values
+
+
+def digest(value: Any, *, length: int = 12) -> str:
+    """Short name for a value that JSON can write: equal values, equal names."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()[:length]
+
+
+def free_bytes(path: Path) -> int:
+    """Bytes free on the disk that holds `path`, or would hold it."""
+    while not path.exists():
+        if path == path.parent:
+            raise ConfigError(f"{path} does not exist.")
+        path = path.parent
+    return shutil.disk_usage(path).free
+
+
+def size_bytes(path: Path) -> int:
+    """Bytes of a file, or of all files below a folder."""
+    if path.is_file():
+        return path.stat().st_size
+    return sum(
+        (Path(root) / name).stat().st_size for root, _, names in os.walk(path) for name in names
+    )

@@ -1,0 +1,240 @@
+"""Last steps of ingest: edges go to the row blocks of both their ends, and blocks are built.
+
+A row block is a run of rows, `block_rows` long. The exchange goes through files: a chunk's edges
+are written once, ordered by block, and a block reads its part of every chunk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipeline.errors import ResourceError
+from pipeline.files import load_array, open_zarr, save_array, write_rows, written_aside
+from pipeline.ingest.arrow import map_ids, node_keys, parquet_id_type
+from pipeline.ingest.ids import IdIndex
+from pipeline.ingest.scan import Chunk, all_chunks
+from pipeline.measure import human_bytes
+from pipeline.run import Stats
+
+ROW_GROUP_EDGES = 1 << 20
+"""Edges in a row group of the stored graph: what a product holds of a block at a time."""
+
+RELABEL_BYTES_PER_EDGE = 160
+"""Peak memory of a relabelling per edge of a chunk, both directions counted in."""
+
+BUILD_BYTES_PER_ENTRY = 72
+"""Peak memory of a build per entry (one direction of an edge) that is sorted at a time."""
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """The files that carry edges from chunks to row blocks."""
+
+    folder: Path
+    block_rows: int
+    blocks: int
+    weighted: bool
+
+    def path(self, chunk: str, what: str) -> Path:
+        """Where a column of a chunk's exchanged edges lies."""
+        return self.folder / f"{chunk}.{what}.npy"
+
+    def part(self, chunk: str, block: int) -> tuple[int, int]:
+        """Entries of a chunk that belong to a block."""
+        starts = load_array(self.path(chunk, "starts"), mapped=True)
+        return int(starts[block]), int(starts[block + 1])
+
+
+def relabel_chunk(chunk: Chunk, index: IdIndex, exchange: Exchange) -> Stats:
+    """Turn a chunk's ids into rows and write both directions of its edges, ordered by block."""
+    rows_of_ids = index.rows_of(map_ids(chunk.ids))
+    ends = rows_of_ids[chunk.load_places()]
+    rows = np.concatenate([ends[0], ends[1]])
+    columns = np.concatenate([ends[1], ends[0]])
+    blocks = (rows // exchange.block_rows).astype(np.int32)
+    # Stable, so that repeated edges stay in the order of the input and their weights are summed
+    # in that order for both ends: the stored matrix is symmetric to the last bit.
+    order = np.argsort(blocks, kind="stable")
+    starts = np.zeros(exchange.blocks + 1, np.int64)
+    np.cumsum(np.bincount(blocks, minlength=exchange.blocks), out=starts[1:])
+    local = (rows - blocks * np.int64(exchange.block_rows)).astype(np.uint32)
+    written = [("rows", local[order]), ("columns", columns[order])]
+    if exchange.weighted:
+        written.append(("weights", np.tile(load_array(chunk.weights), 2)[order]))
+    for what, values in written:
+        save_array(exchange.path(chunk.name, what), values)
+    save_array(exchange.path(chunk.name, "starts"), starts)
+    return {"written_bytes": sum(values.nbytes for _, values in written)}
+
+
+@dataclass(frozen=True)
+class BuildTask:
+    """What every row block has to know."""
+
+    graph: Path
+    scan: Path
+    index: IdIndex
+    exchange: Exchange
+    max_entries: int
+
+    @property
+    def chunks(self) -> list[str]:
+        """Names of all chunks, in the order of the input."""
+        return [chunk.name for chunk in all_chunks(self.scan)]
+
+
+def edges_path(graph: Path, block: int) -> Path:
+    """Where the edges of a row block lie."""
+    return graph / "edges" / f"part-{block:06d}.parquet"
+
+
+def nodes_path(graph: Path, block: int) -> Path:
+    """Where the ids of a row block lie."""
+    return graph / "nodes" / f"part-{block:06d}.parquet"
+
+
+def build_block(task: BuildTask, block: int) -> Stats:
+    """Sort and merge the edges of a row block; write edges, nodes, degrees and keys."""
+    exchange = task.exchange
+    start = block * exchange.block_rows
+    stop = min(start + exchange.block_rows, len(task.index))
+    degrees = np.zeros(stop - start)
+    counts = np.zeros(stop - start, np.int64)
+    entries = 0
+    all_ones = not exchange.weighted or _all_weights_are_one(task, block)
+    names = ["row", "column"] if all_ones else ["row", "column", "weight"]
+    schema = pa.schema([(name, pa.float64() if name == "weight" else pa.int64()) for name in names])
+    path = edges_path(task.graph, block)
+    with written_aside(path) as aside, pq.ParquetWriter(
+        aside,
+        schema,
+        use_dictionary=False,
+        column_encoding={"row": "DELTA_BINARY_PACKED", "column": "DELTA_BINARY_PACKED"},
+        compression="none",
+    ) as writer:
+        for rows, columns, weights in _merged_parts(task, block):
+            degrees += np.bincount(rows, weights, minlength=degrees.size)
+            counts += np.bincount(rows, minlength=degrees.size)
+            entries += rows.size
+            data = [pa.array(rows + start), pa.array(columns)]
+            if not all_ones:
+                data.append(pa.array(weights if weights is not None else np.ones(rows.size)))
+            writer.write_table(pa.table(data, schema), row_group_size=ROW_GROUP_EDGES)
+    ids = task.index.ids_of(start, stop)
+    write_rows(open_zarr(task.graph / "degrees"), start, degrees)
+    write_rows(open_zarr(task.graph / "keys"), start, node_keys(ids))
+    _write_nodes(task.graph, block, ids, start)
+    return {
+        "entries": entries,
+        "weighted": not all_ones,
+        "max_neighbours": int(counts.max(initial=0)),
+        "isolated": int((counts == 0).sum()),
+        "total_degree": float(degrees.sum()),
+        "written_bytes": path.stat().st_size + 16 * degrees.size + ids.nbytes,
+    }
+
+
+def _write_nodes(graph: Path, block: int, ids: pa.Array, start: int) -> None:
+    kind = parquet_id_type("int" if pa.types.is_int64(ids.type) else "string")
+    table = pa.table({"id": ids.cast(kind), "row": np.arange(start, start + len(ids))})
+    with written_aside(nodes_path(graph, block)) as aside:
+        pq.write_table(table, aside)
+
+
+Part = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.float64] | None]
+
+
+def _merged_parts(task: BuildTask, block: int) -> Iterator[Part]:
+    """Merged edges of a block, sorted by row then column, as many rows at a time as fit."""
+    bits = max(len(task.index) - 1, 1).bit_length()
+    for first, last in _row_cuts(task, block):
+        rows, columns, weights = _gather(task, block, first, last)
+        keys = (rows.astype(np.int64) << bits) | columns
+        if weights is None:
+            keys = np.unique(keys)
+        else:
+            order = np.argsort(keys, kind="stable")
+            keys, weights = keys[order], weights[order]
+            keys, begins = np.unique(keys, return_index=True)
+            weights = np.add.reduceat(weights, begins) if keys.size else weights
+        yield keys >> bits, keys & ((1 << bits) - 1), weights
+
+
+def _row_cuts(task: BuildTask, block: int) -> list[tuple[int, int]]:
+    """Rows of a block in runs whose entries fit the memory."""
+    exchange = task.exchange
+    parts = [exchange.part(chunk, block) for chunk in task.chunks]
+    if sum(stop - start for start, stop in parts) <= task.max_entries:
+        return [(0, exchange.block_rows)]
+    counts = np.zeros(exchange.block_rows, np.int64)
+    for chunk, (start, stop) in zip(task.chunks, parts, strict=True):
+        rows = load_array(exchange.path(chunk, "rows"), mapped=True)[start:stop]
+        counts += np.bincount(rows, minlength=counts.size)
+    heaviest = int(counts.argmax())
+    if counts[heaviest] > task.max_entries:
+        node = task.index.ids_of(
+            block * exchange.block_rows + heaviest, block * exchange.block_rows + heaviest + 1
+        )[0]
+        needed = human_bytes(int(counts[heaviest]) * BUILD_BYTES_PER_ENTRY)
+        raise ResourceError(
+            f"Node {node.as_py()!r} alone has {counts[heaviest]} edges in the input, and sorting "
+            f"them takes about {needed}. Give the workers more memory (--memory-limit, or the "
+            "cluster file), or fewer threads each."
+        )
+    cuts, total, begin = [], 0, 0
+    ends = np.cumsum(counts)
+    while begin < counts.size:
+        end = int(np.searchsorted(ends, total + task.max_entries, side="right"))
+        cuts.append((begin, end))
+        total, begin = int(ends[end - 1]), end
+    return cuts
+
+
+def _gather(
+    task: BuildTask, block: int, first: int, last: int
+) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64], npt.NDArray[np.float64] | None]:
+    """Entries of a block in the rows from `first` up to `last`, in the order of the input."""
+    exchange = task.exchange
+    whole = (first, last) == (0, exchange.block_rows)
+    columns: dict[str, list[npt.NDArray[np.generic]]] = {"rows": [], "columns": [], "weights": []}
+    for chunk in task.chunks:
+        start, stop = exchange.part(chunk, block)
+        rows = load_array(exchange.path(chunk, "rows"), mapped=True)[start:stop]
+        chosen = slice(None) if whole else (rows >= first) & (rows < last)
+        columns["rows"].append(rows[chosen])
+        for what in ("columns", "weights")[: 2 if exchange.weighted else 1]:
+            values = load_array(exchange.path(chunk, what), mapped=True)[start:stop]
+            columns[what].append(values[chosen])
+    weights = np.concatenate(columns["weights"]) if exchange.weighted else None
+    return np.concatenate(columns["rows"]), np.concatenate(columns["columns"]), weights
+
+
+def _all_weights_are_one(task: BuildTask, block: int) -> bool:
+    """Whether the block's merged weights are all 1, so that the column can be left out."""
+    for chunk in task.chunks:
+        start, stop = task.exchange.part(chunk, block)
+        weights = load_array(task.exchange.path(chunk, "weights"), mapped=True)[start:stop]
+        if (weights != 1).any():
+            return False
+    for _, _, merged in _merged_parts(task, block):
+        if merged is not None and (merged != 1).any():
+            return False
+    return True
+
+
+def choose_block_rows(nodes: int, entries: int) -> int:
+    """Rows in a block, from the size of the graph alone, so that results do not depend on memory.
+
+    A block should hold enough edges to be worth a task, and there should be enough blocks to
+    keep a few dozen threads busy.
+    """
+    wanted = min(max(entries // 64, 1 << 18), 1 << 22)
+    rows = max(1, round(wanted * nodes / max(entries, 1)))
+    return min(max(1 << (rows.bit_length() - 1), 1 << 10), 1 << 20)

@@ -1,0 +1,130 @@
+"""Memory that tasks of one worker process share or use again.
+
+Writing to fresh memory is several times slower than writing to memory that was used before, and
+an operand of the product is wanted by every thread of a worker.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float32]
+
+_of_threads: dict[tuple[int, str], Floats] = {}
+
+
+def thread_buffer(name: str, shape: tuple[int, int]) -> Floats:
+    """Give an array that this thread may use until it asks for the same name again."""
+    key = (threading.get_ident(), name)
+    size = shape[0] * shape[1]
+    held = _of_threads.get(key)
+    if held is None or held.size < size:
+        _of_threads.pop(key, None)
+        held = _of_threads[key] = np.empty(size, np.float32)
+    return held[:size].reshape(shape)
+
+
+class SharedOperand:
+    """One operand at a time, filled by all the threads that wait for it.
+
+    A thread that wants another operand than the one held waits until nobody uses that one, so a
+    worker never holds two.
+    """
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._memory: Floats = np.empty(0, np.float32)
+        self._key: object = None
+        self._users = 0
+        self._next_block = 0
+        self._filled_blocks = 0
+        self._failed = False
+
+    @contextmanager
+    def use(
+        self,
+        key: object,
+        shape: tuple[int, int],
+        blocks: int,
+        fill: Callable[[int, Floats], None],
+    ) -> Iterator[Floats]:
+        """Give the operand `key`, helping to fill it if it is not complete.
+
+        Parameters
+        ----------
+        key : object
+            What the operand is; the same key means the same content.
+        shape : (int, int)
+        blocks : int
+            Blocks to be filled.
+        fill : callable
+            ``fill(block, operand)`` writes one block of the operand.
+        """
+        operand = self._enter(key, shape)
+        try:
+            self._help(key, blocks, fill, operand)
+            yield operand
+        finally:
+            with self._changed:
+                self._users -= 1
+                self._changed.notify_all()
+
+    def _enter(self, key: object, shape: tuple[int, int]) -> Floats:
+        with self._changed:
+            self._changed.wait_for(lambda: self._key == key or self._users == 0)
+            if self._key != key or self._failed:
+                self._key, self._failed = key, False
+                self._next_block = self._filled_blocks = 0
+                if self._memory.size < shape[0] * shape[1]:
+                    self._memory = np.empty(0, np.float32)
+                    self._memory = np.empty(shape[0] * shape[1], np.float32)
+            self._users += 1
+            return self._memory[: shape[0] * shape[1]].reshape(shape)
+
+    def _help(
+        self, key: object, blocks: int, fill: Callable[[int, Floats], None], operand: Floats
+    ) -> None:
+        while (block := self._take_block(blocks)) is not None:
+            try:
+                fill(block, operand)
+            except BaseException:
+                with self._changed:
+                    self._failed = True
+                    self._changed.notify_all()
+                raise
+            with self._changed:
+                self._filled_blocks += 1
+                self._changed.notify_all()
+        with self._changed:
+            self._changed.wait_for(lambda: self._failed or self._filled_blocks == blocks)
+            if self._failed:
+                raise RuntimeError(f"another thread could not fill the operand {key}")
+
+    def _take_block(self, blocks: int) -> int | None:
+        with self._changed:
+            if self._failed or self._next_block >= blocks:
+                return None
+            self._next_block += 1
+            return self._next_block - 1
+
+    def release(self) -> None:
+        """Give the memory back, unless somebody uses it."""
+        with self._changed:
+            if self._users == 0:
+                self._key = None
+                self._memory = np.empty(0, np.float32)
+
+
+shared_operand = SharedOperand()
+"""The operand of this process."""
+
+
+def release_buffers() -> None:
+    """Give all memory of this module back; called on every worker between two stages."""
+    shared_operand.release()
+    _of_threads.clear()

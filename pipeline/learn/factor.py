@@ -1,0 +1,178 @@
+"""The d x d factor of the sketch: M = Q T, of which only T is kept, and T = P S V^t.
+
+Two ways to it. The Gram matrix ``M^t M = T^t T``, summed in float64, is the fast one; it squares
+the condition of M, so what it says of small singular values is checked afterwards. Where they are
+too small for it, Householder QR of each group of rows, and then of the stacked factors, gives T
+itself. Groups and the order in which they are combined are fixed by the shape of the sketch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import reduce
+from pathlib import Path
+from typing import Any, Literal, cast
+
+import numpy as np
+import numpy.typing as npt
+import scipy.linalg
+import scipy.linalg.blas
+import zarr
+
+from pipeline.files import ensure_zarr, load_array, open_zarr, save_array
+from pipeline.run import Block, Job, Stats
+
+Matrix = npt.NDArray[np.float64]
+Method = Literal["gram", "qr"]
+
+FAN_IN = 16
+"""Partial factors that one task combines."""
+
+GRAM_LIMIT = 1e-5
+"""Smallest sigma_k / sigma_1 that is read from a Gram matrix: its square is 1e-10, and float64
+keeps six digits of that."""
+
+NOISE_LIMIT = 4 * float(np.finfo(np.float32).eps)
+"""Times sqrt(d) sigma_1: what rounding of the sketch to float32 alone can bring about."""
+
+
+@dataclass(frozen=True)
+class FactorTask:
+    """What every group of rows has to know."""
+
+    sketch: Path
+    folder: Path
+    group_rows: int
+    method: Method
+
+    def partial(self, level: int, number: int) -> Path:
+        """Where a partial factor lies."""
+        return self.folder / f"{self.method}-{level}-{number:06d}.npy"
+
+
+def factor_group(task: FactorTask, group: int) -> Stats:
+    """Reduce a group of rows of the sketch to a d x d matrix."""
+    sketch = open_zarr(task.sketch)
+    rows, columns = sketch.shape
+    chunk_rows = sketch.chunks[0]
+    start = group * task.group_rows
+    stop = min(start + task.group_rows, rows)
+    combine = _add_gram if task.method == "gram" else _stack_qr
+    partial = np.zeros((columns if task.method == "gram" else 0, columns), order="F")
+    for begin in range(start, stop, chunk_rows):
+        partial = combine(partial, _read_rows(sketch, begin, min(begin + chunk_rows, stop)))
+    save_array(task.partial(0, group), partial)
+    return {"read_bytes": (stop - start) * columns * 4, "written_bytes": partial.nbytes}
+
+
+def _read_rows(sketch: zarr.Array[Any], start: int, stop: int) -> npt.NDArray[np.float32]:
+    return np.asarray(sketch[start:stop])
+
+
+def _add_gram(gram: Matrix, rows: npt.NDArray[np.float32]) -> Matrix:
+    """Upper triangle of ``gram + rows^t rows``, in place."""
+    wide = rows.astype(np.float64).T
+    added = scipy.linalg.blas.dsyrk(1.0, wide, beta=1.0, c=gram, overwrite_c=True)
+    return cast("Matrix", added)
+
+
+def _stack_qr(factor: Matrix, rows: npt.NDArray[Any]) -> Matrix:
+    """Triangular factor of `factor` with more rows below it."""
+    stacked = np.concatenate([factor, rows.astype(np.float64)])
+    (triangle,) = scipy.linalg.qr(stacked, mode="r", overwrite_a=True, check_finite=False)
+    return np.asfortranarray(triangle[: stacked.shape[1]])
+
+
+def combine_partials(task: FactorTask, level: int, number: int, below: int) -> Stats:
+    """Combine up to `FAN_IN` partial factors of the level below into one."""
+    first = number * FAN_IN
+    sources = [task.partial(level - 1, i) for i in range(first, min(first + FAN_IN, below))]
+    combine: Callable[[Matrix, Matrix], Matrix] = np.add if task.method == "gram" else _stack_qr
+    combined = reduce(combine, (load_array(path) for path in sources))
+    save_array(task.partial(level, number), combined)
+    return {
+        "read_bytes": sum(path.stat().st_size for path in sources),
+        "written_bytes": combined.nbytes,
+    }
+
+
+def solve_factor(task: FactorTask, level: int, dim: int, out: Path) -> Stats:
+    """Singular values and right singular vectors from the one factor that is left."""
+    factor = load_array(task.partial(level, 0))
+    values, vectors = decompose(factor, task.method)
+    limit = NOISE_LIMIT * np.sqrt(factor.shape[1]) * values[0]
+    rank = int(np.count_nonzero(values[:dim] > limit))
+    fix_signs(vectors)
+    smallest = float(values[rank - 1]) if rank else 0.0
+    safe = task.method == "qr" or (
+        rank > 0 and smallest >= GRAM_LIMIT * values[0] and rank == min(dim, values.size)
+    )
+    vectors = np.ascontiguousarray(vectors[:, :dim])
+    for name, array in (("singular_values", values), ("right_vectors", vectors)):
+        shape = array.shape
+        ensure_zarr(out / name, shape=shape, chunks=shape, dtype=np.float64)
+        open_zarr(out / name)[...] = array
+    return {
+        "rank": rank,
+        "safe": bool(safe),
+        "largest": float(values[0]),
+        "smallest": float(values[dim - 1]),
+    }
+
+
+def decompose(factor: Matrix, method: Method) -> tuple[Matrix, Matrix]:
+    """Singular values, largest first, and V, of a sketch with this Gram matrix or factor."""
+    if method == "gram":
+        squares, vectors = scipy.linalg.eigh(factor, lower=False, check_finite=False)
+        values = np.sqrt(np.maximum(squares[::-1], 0.0))
+        return values, np.asarray(vectors[:, ::-1])
+    _, values, rows = scipy.linalg.svd(factor, check_finite=False)
+    padded = np.zeros(rows.shape[0])
+    padded[: values.size] = values
+    return padded, np.asarray(rows.T)
+
+
+def fix_signs(vectors: Matrix) -> None:
+    """Make the entry of largest size in each column positive, so that two runs agree."""
+    largest = np.argmax(np.abs(vectors), axis=0)
+    vectors *= np.where(vectors[largest, np.arange(vectors.shape[1])] < 0, -1.0, 1.0)
+
+
+def projector(factor: Path) -> npt.NDArray[np.float32]:
+    """``V_k S_k^-1``, d x k; a direction that is only noise becomes a column of zeros."""
+    values = np.asarray(open_zarr(factor / "singular_values")[...])
+    vectors = np.asarray(open_zarr(factor / "right_vectors")[...])
+    kept = values[: vectors.shape[1]]
+    limit = NOISE_LIMIT * np.sqrt(vectors.shape[0]) * values[0]
+    inverse = np.divide(1.0, kept, out=np.zeros_like(kept), where=kept > limit)
+    return (vectors * inverse).astype(np.float32)
+
+
+def factor_sketch(job: Job, sketch: Path, work: Path, out: Path, *, group_rows: int, dim: int) -> Stats:
+    """Find S and V of a stored sketch; fall back to QR where the Gram matrix cannot tell."""
+    solved: Stats = {}
+    for method in cast("tuple[Method, ...]", ("gram", "qr")):
+        task = FactorTask(sketch, work, group_rows, method)
+        solved = {"method": method, **_reduce_and_solve(job, task, out, dim)}
+        if solved["safe"]:
+            break
+        job.monitor.note(
+            "The sketch is too ill-conditioned for its Gram matrix: using Householder QR."
+        )
+    return solved
+
+
+def _reduce_and_solve(job: Job, task: FactorTask, out: Path, dim: int) -> Stats:
+    groups = -(-open_zarr(task.sketch).shape[0] // task.group_rows)
+    name = task.method if task.method == "qr" else "factor"
+    job.run(name, factor_group, [Block(f"{g:06d}", (task, g)) for g in range(groups)])
+    level = 0
+    while groups > 1:
+        below, groups, level = groups, -(-groups // FAN_IN), level + 1
+        blocks = [
+            Block(f"{level}-{g:06d}", (task, level, g, below)) for g in range(groups)
+        ]
+        job.run(f"{name}-combine-{level}", combine_partials, blocks)
+    solved = job.run(f"{name}-solve", solve_factor, [Block("all", (task, level, dim, out))])
+    return solved.stats["all"]

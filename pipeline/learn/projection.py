@@ -1,0 +1,86 @@
+"""The random matrix R, made again from seeds wherever it is needed.
+
+R is n x d with independent standard normal entries. The row of a node comes from the node's own
+key, so it is the same whatever the order of rows, the size of blocks or the other nodes are.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numba
+import numpy as np
+import numpy.typing as npt
+from scipy.special import ndtri
+
+from pipeline.mixing import GOLDEN, mix64, mix_all
+
+QUANTILES = 1 << 16
+"""Entries of the table of normal quantiles; sixteen random bits pick one."""
+
+COLUMNS_PER_MIX = 4
+"""Entries that one mix of 64 bits gives: the first column of a block is a multiple of it."""
+
+
+@cache
+def quantile_table() -> npt.NDArray[np.float32]:
+    """Normal quantiles in the middle of equal shares, scaled to variance 1."""
+    values = ndtri((np.arange(QUANTILES) + 0.5) / QUANTILES)
+    return np.asarray(values / values.std(), np.float32)
+
+
+def row_keys(node_keys: npt.NDArray[np.uint64], seed: int) -> npt.NDArray[np.uint64]:
+    """Key of each row of R: a mix of the node's key and the run's seed."""
+    return mix_all(node_keys ^ mix_all(np.array([seed + 1], np.uint64))[0])
+
+
+def fill_projection(
+    node_keys: npt.NDArray[np.uint64],
+    *,
+    seed: int,
+    first_column: int,
+    scale: npt.NDArray[np.float32],
+    out: npt.NDArray[np.float32],
+) -> None:
+    """Write a block of R, each row times its scale.
+
+    Parameters
+    ----------
+    node_keys : uint64 array, shape (rows,)
+    seed : int
+        Seed of the run.
+    first_column : int
+        Column of R at which the block begins; a multiple of 4.
+    scale : float32 array, shape (rows,)
+    out : float32 array, shape (rows, columns)
+    """
+    if first_column % COLUMNS_PER_MIX:
+        raise AssertionError(f"a block of R cannot begin at column {first_column}")
+    _fill(row_keys(node_keys, seed), first_column // COLUMNS_PER_MIX, quantile_table(), scale, out)
+
+
+@numba.njit(nogil=True, cache=True)
+def _fill(
+    keys: npt.NDArray[np.uint64],
+    first_mix: int,
+    table: npt.NDArray[np.float32],
+    scale: npt.NDArray[np.float32],
+    out: npt.NDArray[np.float32],
+) -> None:
+    rows, columns = out.shape
+    whole = columns // 4
+    low = np.uint64(0xFFFF)
+    for i in range(rows):
+        key = keys[i]
+        factor = scale[i]
+        for group in range(whole):
+            bits = mix64(key + np.uint64(first_mix + group + 1) * GOLDEN)
+            at = 4 * group
+            out[i, at] = factor * table[bits & low]
+            out[i, at + 1] = factor * table[(bits >> np.uint64(16)) & low]
+            out[i, at + 2] = factor * table[(bits >> np.uint64(32)) & low]
+            out[i, at + 3] = factor * table[bits >> np.uint64(48)]
+        bits = mix64(key + np.uint64(first_mix + whole + 1) * GOLDEN)
+        for at in range(4 * whole, columns):
+            out[i, at] = factor * table[bits & low]
+            bits >>= np.uint64(16)

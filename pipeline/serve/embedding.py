@@ -1,0 +1,187 @@
+"""A finished run, opened: lazy vectors, lookup by id, and a face for notebooks."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from pipeline.errors import BadInputError
+from pipeline.files import open_zarr
+from pipeline.graph import Graph, open_graph
+from pipeline.ingest.arrow import id_type, sorted_ids
+from pipeline.measure import human_bytes, human_seconds
+from pipeline.store import StorePaths, existing_store, read_manifest
+
+
+@dataclass(frozen=True)
+class Embedding:
+    """One vector per node of a graph.
+
+    Attributes
+    ----------
+    path : Path
+        Folder of the run.
+    graph : Graph
+        The graph it was learnt from.
+    manifest : dict
+        What identifies the run, and what happened in it.
+    """
+
+    path: Path
+    graph: Graph
+    manifest: dict[str, Any]
+
+    @property
+    def run(self) -> str:
+        """Name of the run."""
+        return self.path.name
+
+    @property
+    def dim(self) -> int:
+        """Length of each vector."""
+        return int(self.manifest["dim"])
+
+    @property
+    def vectors(self) -> da.Array:
+        """All vectors in the order of the rows, lazy, as a Dask array."""
+        return da.from_zarr(str(self.path / "embedding"))
+
+    @property
+    def singular_values(self) -> npt.NDArray[np.float64]:
+        """Singular values of the sketch that belong to the dimensions."""
+        return np.asarray(self.manifest["singular_values"])
+
+    def ids(self, start: int = 0, stop: int | None = None) -> pa.Array:
+        """Ids of rows from `start` up to `stop`; all of them, if they fit your memory."""
+        return self.graph.index.ids_of(start, self.graph.nodes if stop is None else stop)
+
+    def lookup(self, ids: Sequence[int] | Sequence[str]) -> npt.NDArray[np.float32]:
+        """Vectors of some nodes.
+
+        Parameters
+        ----------
+        ids : sequence of int or str
+            Of the graph's id type, in any order, with or without repeats.
+
+        Returns
+        -------
+        float32 array, shape (len(ids), dim)
+
+        Raises
+        ------
+        KeyError
+            If the graph does not have one of the ids.
+        """
+        if isinstance(ids, str | bytes):
+            raise TypeError(f"lookup takes a sequence of ids; write [{ids!r}] for one.")
+        rows = self._rows(ids)
+        if not rows.size:
+            return np.empty((0, self.dim), np.float32)
+        distinct, places = np.unique(rows, return_inverse=True)
+        array = open_zarr(self.path / "embedding")
+        return np.asarray(array.get_orthogonal_selection((distinct, slice(None))))[places]
+
+    def _rows(self, ids: Sequence[int] | Sequence[str]) -> npt.NDArray[np.int64]:
+        try:
+            wanted = pa.array(ids, id_type(self.graph.id_kind))
+        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+            raise KeyError(f"the ids of this graph are {self.graph.id_kind}: {error}") from error
+        distinct = sorted_ids(wanted.unique())
+        found = self.graph.index.rows_of(distinct)
+        if (found < 0).any():
+            missing = distinct.filter(pa.array(found < 0))
+            shown = ", ".join(repr(value) for value in missing.slice(0, 5).to_pylist())
+            raise KeyError(f"{len(missing)} of the ids are not in the graph: {shown}")
+        places = pa.compute.index_in(wanted, value_set=distinct).to_numpy()
+        return found[places]
+
+    def __getitem__(self, node: int | str) -> npt.NDArray[np.float32]:
+        return self.lookup([node])[0]  # type: ignore[arg-type,list-item]
+
+    def __len__(self) -> int:
+        return self.graph.nodes
+
+    def _facts(self) -> dict[str, str]:
+        manifest = self.manifest
+        return {
+            "run": self.run,
+            "nodes": f"{self.graph.nodes:,}",
+            "edges": f"{self.graph.edges:,}",
+            "dimensions": str(self.dim),
+            "sketch columns": f"{manifest['sketch_size']:,}",
+            "singular values": f"{self.singular_values[0]:.4g} to {self.singular_values[-1]:.4g}",
+            "learnt in": human_seconds(manifest["seconds"]),
+            "peak memory of a worker": human_bytes(manifest["peak_worker_bytes"]),
+        }
+
+    def __repr__(self) -> str:
+        facts = ", ".join(f"{name} {value}" for name, value in self._facts().items())
+        return f"<Embedding: {facts}>"
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><th style='text-align:left'>{html.escape(name)}</th>"
+            f"<td style='text-align:left'>{html.escape(value)}</td></tr>"
+            for name, value in self._facts().items()
+        )
+        return f"<table><caption>figrl embedding</caption>{rows}</table>"
+
+
+@dataclass(frozen=True)
+class StoreView:
+    """A store, opened for reading."""
+
+    paths: StorePaths
+
+    @property
+    def graph(self) -> Graph:
+        """The graph that was ingested last."""
+        return open_graph(self.paths)
+
+    @property
+    def runs(self) -> list[str]:
+        """Names of the finished runs, oldest first."""
+        return self.paths.finished_runs()
+
+    def embedding(self, run: str | None = None) -> Embedding:
+        """Open a run; by default the published one."""
+        name = run or self.paths.current_run()
+        if name is None:
+            raise BadInputError(
+                f"Nothing is learnt yet in {self.paths.root}. Run: figrl embed --store "
+                f"{self.paths.root}"
+            )
+        if run is not None and run not in self.runs:
+            raise BadInputError(
+                f"There is no finished run '{run}' in {self.paths.root}. Finished runs: "
+                f"{', '.join(self.runs) or 'none'}."
+            )
+        manifest = read_manifest(self.paths.run(name))
+        graph = open_graph(self.paths, manifest["graph"])
+        return Embedding(self.paths.run(name), graph, manifest)
+
+    def __repr__(self) -> str:
+        current = self.paths.current_run() or "none"
+        return f"<Store {self.paths.root}: {self.graph!r}, {len(self.runs)} runs, current {current}>"
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(repr(self))}</pre>"
+
+
+def open_store(store: str | Path) -> StoreView:
+    """Open a store for reading.
+
+    Examples
+    --------
+    >>> store = open_store("communities")  # doctest: +SKIP
+    >>> store.embedding().lookup(["alice", "bob"])  # doctest: +SKIP
+    """
+    return StoreView(existing_store(store))

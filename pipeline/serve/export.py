@@ -1,0 +1,100 @@
+"""Vectors as Parquet: id, and the vector as a fixed-size list of floats."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipeline.errors import ConfigError
+from pipeline.files import open_zarr, remove, written_aside
+from pipeline.graph import Graph
+from pipeline.ingest.arrow import parquet_id_type
+from pipeline.run import Block, Job, Stats
+
+
+def vectors_schema(graph: Graph, dim: int) -> pa.Schema:
+    """Columns of exported vectors."""
+    return pa.schema(
+        {"id": parquet_id_type(graph.id_kind), "vector": pa.list_(pa.float32(), dim)}
+    )
+
+
+def vectors_table(
+    ids: pa.Array, vectors: npt.NDArray[np.float32], schema: pa.Schema
+) -> pa.Table:
+    """Put ids and vectors into one table."""
+    flat = pa.array(np.ascontiguousarray(vectors).reshape(-1))
+    column = pa.FixedSizeListArray.from_arrays(flat, vectors.shape[1])
+    return pa.table([ids.cast(schema.field("id").type), column], schema)
+
+
+def part_path(folder: Path, block: int) -> Path:
+    """Where the vectors of a block are written."""
+    return folder / f"part-{block:06d}.parquet"
+
+
+@dataclass(frozen=True)
+class ExportTask:
+    """What every row block has to know."""
+
+    graph: Graph
+    embedding: Path
+    out: Path
+
+
+def export_block(task: ExportTask, block: int) -> Stats:
+    """Write the ids and vectors of a row block, a Zarr chunk at a time."""
+    embedding = open_zarr(task.embedding)
+    rows, dim = embedding.chunks
+    start, stop = task.graph.block_range(block)
+    schema = vectors_schema(task.graph, dim)
+    path = part_path(task.out, block)
+    with written_aside(path) as aside, pq.ParquetWriter(aside, schema, use_dictionary=False) as out:
+        for begin in range(start, stop, rows):
+            end = min(begin + rows, stop)
+            ids = task.graph.index.ids_of(begin, end)
+            out.write_table(vectors_table(ids, np.asarray(embedding[begin:end]), schema))
+    written = path.stat().st_size
+    return {"rows": stop - start, "read_bytes": (stop - start) * dim * 4, "written_bytes": written}
+
+
+def check_target(out: Path, *, overwrite: bool) -> None:
+    """Refuse to write over something that is there, unless it may be replaced."""
+    if out.exists() and not overwrite:
+        raise ConfigError(f"{out} is there already. Give another --out, or --overwrite.")
+
+
+def deliver(job: Job, parts: Path, schema: pa.Schema, out: Path) -> None:
+    """Put finished parts in their place: one file if the name ends in .parquet, else a folder."""
+    if out.suffix == ".parquet":
+        job.run("join", join_parts, [Block("all", (parts, schema, out))])
+        remove(parts)
+        return
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with written_aside(out) as aside:
+        os.rename(parts, aside)
+        remove(out)
+
+
+def join_parts(parts: Path, schema: pa.Schema, out: Path) -> Stats:
+    """Write all parts into one file, a row group at a time."""
+    if out.is_dir():
+        remove(out)
+    with written_aside(out) as aside, pq.ParquetWriter(aside, schema, use_dictionary=False) as sink:
+        for table in _row_groups(parts):
+            sink.write_table(table.cast(schema))
+    return {"written_bytes": out.stat().st_size}
+
+
+def _row_groups(parts: Path) -> Iterator[pa.Table]:
+    for path in sorted(parts.glob("part-*.parquet")):
+        file = pq.ParquetFile(path)
+        for group in range(file.num_row_groups):
+            yield file.read_row_group(group)
