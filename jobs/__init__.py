@@ -1,0 +1,1 @@
+"""Batch jobs: options, one call of the pipeline, an exit code."""

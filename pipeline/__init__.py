@@ -1,9 +1,9 @@
 """figrl: node embeddings for graphs larger than memory, on Dask.
 
-    from pipeline import ingest, embed, fold_in, open_store
+from pipeline import ingest, embed, fold_in, open_store
 
-    ingest("edges/", store="store")
-    vectors = embed("store", dim=64).vectors        # a lazy dask.array
+ingest("edges/", store="store")
+vectors = embed("store", dim=64).vectors        # a lazy dask.array
 """
 
 from pipeline.api import FoldedNodes, embed, export, fold_in, ingest

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from pipeline.cluster import client_at_hand, parse_memory
 from pipeline.config import EmbedConfig, FoldInConfig, IngestConfig, make_config
-from pipeline.errors import BadInputError, ResourceError
+from pipeline.errors import BadInputError, ConfigError, ResourceError
 from pipeline.files import digest, free_bytes, remove
 from pipeline.graph import Graph, graph_from_manifest, open_graph
 from pipeline.ingest.build import build_graph
@@ -28,7 +28,7 @@ from pipeline.ingest.sources import SourceFile, agree, find_files, inspect_file
 from pipeline.learn.embed import run_name, run_stages
 from pipeline.measure import human_bytes
 from pipeline.plan import RESERVED_BYTES, plan_embedding
-from pipeline.run import ClusterMemory, Job, Monitor, Silent, cluster_memory, map_once
+from pipeline.run import Block, ClusterMemory, Job, Monitor, Silent, cluster_memory, map_once
 from pipeline.serve.embedding import Embedding, open_store
 from pipeline.serve.export import (
     ExportTask,
@@ -38,10 +38,11 @@ from pipeline.serve.export import (
     vectors_schema,
 )
 from pipeline.serve.fold_in import BLOCK_ROWS, FoldTask, fold_stages
-from pipeline.run import Block
 from pipeline.store import FORMAT, existing_store, read_manifest, store_paths, write_manifest
 
 PathLike = str | os.PathLike[str]
+
+_INPUT_COUNTS = ("rows_read", "rows_rejected", "self_loops_dropped", "repeated_edges_merged")
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,12 @@ class Session:
     client: distributed.Client | None = None
     memory_limit: str | int | None = None
     monitor: Monitor = field(default_factory=Silent)
+
+    def connected(self) -> distributed.Client:
+        """The client, which has to be there."""
+        if self.client is None:
+            raise ConfigError("There is no Dask client.")
+        return self.client
 
     @property
     def limit_bytes(self) -> int | None:
@@ -214,7 +221,9 @@ class FoldedNodes:
         return pq.read_table(self.path)
 
     def __repr__(self) -> str:
-        shown = ", ".join(f"{name.replace('_', ' ')} {value:,}" for name, value in self.counts.items())
+        shown = ", ".join(
+            f"{name.replace('_', ' ')} {value:,}" for name, value in self.counts.items()
+        )
         return f"<FoldedNodes {self.path}: {shown}>"
 
     def _repr_html_(self) -> str:
@@ -311,10 +320,7 @@ def run_fold_in(
             recompute=config.known == "recompute",
         )
         counts = fold_stages(job, task)
-        counts |= {
-            name: facts[name]
-            for name in ("rows_read", "rows_rejected", "self_loops_dropped", "repeated_edges_merged")
-        }
+        counts |= {name: facts[name] for name in _INPUT_COUNTS}
         quarantine = _keep_quarantine(folder / "graph" / "quarantine", out)
         deliver(job, folder / "parts", vectors_schema(known, embedding.dim), out)
         remove(folder)
@@ -336,7 +342,7 @@ def _keep_quarantine(folder: Path, out: Path) -> str | None:
     target = out.with_name(out.name + ".quarantine")
     remove(target)
     target.parent.mkdir(parents=True, exist_ok=True)
-    os.rename(folder, target)
+    folder.rename(target)
     return str(target)
 
 

@@ -15,7 +15,9 @@ from typing import Any, Literal
 
 import distributed
 import yaml
+from dask.system import CPU_COUNT
 from dask.utils import parse_bytes
+from distributed.system import MEMORY_LIMIT
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from pipeline.errors import ConfigError, ResourceError
@@ -36,7 +38,7 @@ class LocalCluster(_Section):
 
     def shape(self) -> tuple[int, int]:
         """Processes and threads of each; by default one process for every four cores."""
-        cores = distributed.system.CPU_COUNT
+        cores = CPU_COUNT
         workers = self.workers or max(1, cores // 4)
         return workers, self.threads_per_worker or max(1, cores // workers)
 
@@ -44,7 +46,7 @@ class LocalCluster(_Section):
         """Memory of each process."""
         if limit_bytes is None and self.memory_limit is not None:
             limit_bytes = parse_memory(self.memory_limit)
-        return limit_bytes or int(distributed.system.MEMORY_LIMIT // self.shape()[0])
+        return limit_bytes or int(MEMORY_LIMIT // self.shape()[0])
 
 
 class Adapt(_Section):
@@ -127,9 +129,7 @@ def planned_memory(config: ClusterConfig, limit_bytes: int | None) -> ClusterMem
 
 
 @contextmanager
-def connect(
-    config: ClusterConfig, limit_bytes: int | None = None
-) -> Iterator[distributed.Client]:
+def connect(config: ClusterConfig, limit_bytes: int | None = None) -> Iterator[distributed.Client]:
     """Start or reach the cluster, and leave it as it was found.
 
     Parameters
@@ -224,5 +224,3 @@ def scheduler_address(config: ClusterConfig) -> str:
     if config.custom is not None:
         return f"a cluster of {config.custom.class_path}"
     return "a local cluster"
-
-

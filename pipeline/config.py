@@ -118,7 +118,9 @@ class FoldInConfig(_Options):
 
     source: str | None = Field(None, description="Column of new nodes; default: the first.")
     target: str | None = Field(None, description="Column of known nodes; default: the second.")
-    weight: str | None = Field(None, description="Column of weights; default: the third, if numeric.")
+    weight: str | None = Field(
+        None, description="Column of weights; default: the third, if numeric."
+    )
     on_bad_edges: Literal["fail", "quarantine"] = Field(
         "fail", description="Stop at the first bad row, or set bad rows aside and go on."
     )

@@ -26,7 +26,7 @@ def written_aside(path: Path) -> Iterator[Path]:
     aside = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
     try:
         yield aside
-        os.replace(aside, path)
+        aside.replace(path)
     finally:
         remove(aside)
 
@@ -41,12 +41,11 @@ def remove(path: Path) -> None:
 
 def write_text(path: Path, text: str, *, durable: bool = False) -> None:
     """Replace the text of a file in one step; `durable` waits until the disk has it."""
-    with written_aside(path) as aside:
-        with aside.open("w", encoding="utf-8") as file:
-            file.write(text)
-            if durable:
-                file.flush()
-                os.fsync(file.fileno())
+    with written_aside(path) as aside, aside.open("w", encoding="utf-8") as file:
+        file.write(text)
+        if durable:
+            file.flush()
+            os.fsync(file.fileno())
 
 
 def write_json(path: Path, value: Any, *, durable: bool = False) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -31,10 +32,8 @@ def peak_memory_bytes() -> int:
 
 def reset_peak_memory() -> int:
     """Forget the peak so far, where the system allows it; return the resident bytes now."""
-    try:
+    with suppress(OSError):
         _CLEAR_REFS.write_text("5")
-    except OSError:
-        pass
     return int(psutil.Process().memory_info().rss)
 
 

@@ -17,7 +17,7 @@ from pipeline.ingest.partition import ROW_GROUP_EDGES
 from pipeline.measure import human_bytes
 from pipeline.run import ClusterMemory
 
-RESERVED_BYTES = 360_000_000
+RESERVED_BYTES = 440_000_000
 """A worker process with all libraries loaded and all kernels compiled, doing nothing."""
 
 _EDGE_BYTES = 48

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 import distributed
 from distributed.scheduler import KilledWorker
+from distributed.system import MEMORY_LIMIT
 from threadpoolctl import threadpool_limits
 
 from pipeline.errors import FigrlError, ResourceError
@@ -202,7 +203,7 @@ def _completed(
     """Submit blocks through a window and yield what each of them returned."""
     suffix = uuid.uuid4().hex[:8]
     waiting = iter(blocks)
-    running = distributed.as_completed()
+    running = distributed.as_completed(loop=client.loop)
     window, window_read = 0, 0.0
     try:
         while True:
@@ -227,7 +228,7 @@ def _completed(
         client.cancel(list(running.futures))
 
 
-def _outcome(future: distributed.Future, stage_name: str) -> tuple[str, str, int, Stats]:
+def _outcome(future: distributed.Future[Any], stage_name: str) -> tuple[str, str, int, Stats]:
     try:
         outcome: tuple[str, str, int, Stats] = future.result()
         return outcome
@@ -319,5 +320,5 @@ def cluster_memory(client: distributed.Client, limit_bytes: int | None) -> Clust
 
 
 def _offer(dask_worker: distributed.Worker) -> tuple[int, int]:
-    limit = dask_worker.memory_manager.memory_limit or distributed.system.MEMORY_LIMIT
+    limit = dask_worker.memory_manager.memory_limit or MEMORY_LIMIT
     return int(dask_worker.state.nthreads), int(limit)

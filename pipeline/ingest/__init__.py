@@ -1,0 +1,1 @@
+"""Edges in any form to the stored graph."""

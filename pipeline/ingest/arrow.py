@@ -67,8 +67,12 @@ def search_sorted(hay: pa.Array, needles: pa.Array) -> npt.NDArray[np.int64]:
         if values.size == 0:
             return np.full(wanted.size, -1, np.int64)
         found = values[np.minimum(places, values.size - 1)] == wanted
-        return np.where(found & (places < values.size), places, -1 - places)
-    return search_strings(*string_buffers(hay), *string_buffers(needles))
+        there: npt.NDArray[np.int64] = np.where(
+            found & (places < values.size), places, -1 - places
+        )
+        return there
+    found_at: npt.NDArray[np.int64] = search_strings(*string_buffers(hay), *string_buffers(needles))
+    return found_at
 
 
 def cut_points(ids: pa.Array, bounds: pa.Array) -> npt.NDArray[np.int64]:
@@ -87,9 +91,12 @@ def node_keys(ids: pa.Array) -> npt.NDArray[np.uint64]:
 def write_ids(path: Path, columns: dict[str, pa.Array]) -> int:
     """Write columns as an Arrow file that `map_ids` can map; return its size."""
     batch = pa.record_batch(columns)
-    with written_aside(path) as aside, pa.OSFile(str(aside), "wb") as sink:
-        with pa.ipc.new_file(sink, batch.schema) as writer:
-            writer.write_batch(batch)
+    with (
+        written_aside(path) as aside,
+        pa.OSFile(str(aside), "wb") as sink,
+        pa.ipc.new_file(sink, batch.schema) as writer,
+    ):
+        writer.write_batch(batch)
     return path.stat().st_size
 
 

@@ -206,9 +206,7 @@ def _build_blocks(
     job: Job, index: IdIndex, exchange: Exchange, sizes: IngestSizes, folder: Path
 ) -> StageResult:
     for name, dtype in (("degrees", np.float64), ("keys", np.uint64)):
-        ensure_zarr(
-            folder / name, shape=(len(index),), chunks=(exchange.block_rows,), dtype=dtype
-        )
+        ensure_zarr(folder / name, shape=(len(index),), chunks=(exchange.block_rows,), dtype=dtype)
     task = BuildTask(folder, folder / "work" / "scan", index, exchange, sizes.build_entries)
     blocks = [Block(f"{block:06d}", (task, block)) for block in range(exchange.blocks)]
     return job.run("build", build_block, blocks)

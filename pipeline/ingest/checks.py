@@ -20,9 +20,7 @@ from pipeline.ingest.sources import Piece
 
 Mask = npt.NDArray[np.bool_]
 
-_REMEDY = (
-    "Correct or remove the row, or set such rows aside with --on-bad-edges quarantine"
-)
+_REMEDY = "Correct or remove the row, or set such rows aside with --on-bad-edges quarantine"
 
 QUARANTINE_SCHEMA = pa.schema(
     {
@@ -101,9 +99,7 @@ def check_edges(
     return Edges(ends[0], ends[1], weight)
 
 
-def _refuse(
-    batch: RawBatch, problems: list[tuple[Mask, str]], quarantine: Quarantine
-) -> Mask:
+def _refuse(batch: RawBatch, problems: list[tuple[Mask, str]], quarantine: Quarantine) -> Mask:
     refused = np.zeros(len(batch.source), bool)
     for mask, reason in problems:
         for at in np.flatnonzero(mask & ~refused):

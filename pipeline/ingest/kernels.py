@@ -141,7 +141,7 @@ def search_strings(
     Returns
     -------
     int64 array
-        ``i`` where ``hay[i]`` is the needle; ``-1 - i`` where it is missing and would stand at ``i``.
+        ``i`` where ``hay[i]`` is the needle; ``-1 - i`` where it would stand at ``i``.
     """
     count = hay_offsets.size - 1
     places = np.empty(needle_offsets.size - 1, np.int64)

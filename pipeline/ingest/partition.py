@@ -112,13 +112,16 @@ def build_block(task: BuildTask, block: int) -> Stats:
     names = ["row", "column"] if all_ones else ["row", "column", "weight"]
     schema = pa.schema([(name, pa.float64() if name == "weight" else pa.int64()) for name in names])
     path = edges_path(task.graph, block)
-    with written_aside(path) as aside, pq.ParquetWriter(
-        aside,
-        schema,
-        use_dictionary=False,
-        column_encoding={"row": "DELTA_BINARY_PACKED", "column": "DELTA_BINARY_PACKED"},
-        compression="none",
-    ) as writer:
+    with (
+        written_aside(path) as aside,
+        pq.ParquetWriter(
+            aside,
+            schema,
+            use_dictionary=False,
+            column_encoding={"row": "DELTA_BINARY_PACKED", "column": "DELTA_BINARY_PACKED"},
+            compression="none",
+        ) as writer,
+    ):
         for rows, columns, weights in _merged_parts(task, block):
             degrees += np.bincount(rows, weights, minlength=degrees.size)
             counts += np.bincount(rows, minlength=degrees.size)

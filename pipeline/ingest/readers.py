@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -194,9 +195,9 @@ def _whole_lines(piece: Piece) -> Iterator[bytes]:
             yield rest
 
 
-def _rest_of_line(stream: object) -> bytes:
+def _rest_of_line(stream: BinaryIO) -> bytes:
     line = b""
-    while not line.endswith(b"\n") and (more := stream.read(1 << 12)):  # type: ignore[attr-defined]
+    while not line.endswith(b"\n") and (more := stream.read(1 << 12)):
         line += more
         if (end := line.find(b"\n")) >= 0:
             return line[: end + 1]

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, cast
 
@@ -90,7 +91,7 @@ def find_files(edges: Sequence[str | os.PathLike[str]]) -> list[str]:
         elif Path(text).exists():
             matches = [text]
         else:
-            hits = sorted(glob.glob(text, recursive=True))
+            hits = sorted(glob.glob(text, recursive=True))  # noqa: PTH207 - absolute patterns too
             matches = find_files(hits) if hits else []
         if not matches:
             raise BadInputError(
@@ -187,7 +188,9 @@ def _look_at_parquet(path: str, config: IngestConfig) -> dict[str, Any]:
 
 
 def _is_number(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
+    return bool(
+        pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+    )
 
 
 def _parquet_id_kind(path: str, field: pa.Field) -> IdKind:
@@ -311,9 +314,7 @@ def agree(files: Sequence[SourceFile], config: IngestConfig) -> tuple[IdKind, bo
     return kind, files[0].weighted
 
 
-def _differs(
-    first: SourceFile, other: SourceFile, what: str, a: str, b: str
-) -> BadInputError:
+def _differs(first: SourceFile, other: SourceFile, what: str, a: str, b: str) -> BadInputError:
     return BadInputError(
         f"{other.path}: its {what} are {b}, but those of {first.path} are {a}. All files of one "
         "graph need the same schema: convert one of them, or ingest them apart."
@@ -330,6 +331,6 @@ def split_into_pieces(files: Sequence[SourceFile]) -> list[Piece]:
             cuts = [*range(0, max(file.size_bytes, 1), _STRETCH_BYTES), file.size_bytes]
         else:
             cuts = [0, file.size_bytes]
-        for start, stop in zip(cuts, cuts[1:], strict=False):
+        for start, stop in pairwise(cuts):
             pieces.append(Piece(len(pieces), file, start, stop))
     return pieces

@@ -1,0 +1,1 @@
+"""The stored graph to an embedding."""

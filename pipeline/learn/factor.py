@@ -73,8 +73,7 @@ def _read_rows(sketch: zarr.Array[Any], start: int, stop: int) -> npt.NDArray[np
 def _add_gram(gram: Matrix, rows: npt.NDArray[np.float32]) -> Matrix:
     """Upper triangle of ``gram + rows^t rows``, in place."""
     wide = rows.astype(np.float64).T
-    added = scipy.linalg.blas.dsyrk(1.0, wide, beta=1.0, c=gram, overwrite_c=True)
-    return cast("Matrix", added)
+    return scipy.linalg.blas.dsyrk(1.0, wide, beta=1.0, c=gram, overwrite_c=True)
 
 
 def _stack_qr(factor: Matrix, rows: npt.NDArray[Any]) -> Matrix:
@@ -146,10 +145,12 @@ def projector(factor: Path) -> npt.NDArray[np.float32]:
     kept = values[: vectors.shape[1]]
     limit = NOISE_LIMIT * np.sqrt(vectors.shape[0]) * values[0]
     inverse = np.divide(1.0, kept, out=np.zeros_like(kept), where=kept > limit)
-    return (vectors * inverse).astype(np.float32)
+    return np.asarray(vectors * inverse, np.float32)
 
 
-def factor_sketch(job: Job, sketch: Path, work: Path, out: Path, *, group_rows: int, dim: int) -> Stats:
+def factor_sketch(
+    job: Job, sketch: Path, work: Path, out: Path, *, group_rows: int, dim: int
+) -> Stats:
     """Find S and V of a stored sketch; fall back to QR where the Gram matrix cannot tell."""
     solved: Stats = {}
     for method in cast("tuple[Method, ...]", ("gram", "qr")):
@@ -170,9 +171,7 @@ def _reduce_and_solve(job: Job, task: FactorTask, out: Path, dim: int) -> Stats:
     level = 0
     while groups > 1:
         below, groups, level = groups, -(-groups // FAN_IN), level + 1
-        blocks = [
-            Block(f"{level}-{g:06d}", (task, level, g, below)) for g in range(groups)
-        ]
+        blocks = [Block(f"{level}-{g:06d}", (task, level, g, below)) for g in range(groups)]
         job.run(f"{name}-combine-{level}", combine_partials, blocks)
     solved = job.run(f"{name}-solve", solve_factor, [Block("all", (task, level, dim, out))])
     return solved.stats["all"]

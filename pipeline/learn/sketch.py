@@ -102,9 +102,7 @@ def sketch_tile(task: SketchTask, block: int, slice_number: int) -> Stats:
 def _add_block(graph: Graph, block: int, operand: Floats, first_column: int, out: Floats) -> int:
     start, _ = graph.block_range(block)
     for rows, columns, weights in graph.edge_runs(block):
-        accumulate(
-            rows, columns, weights, operand, out, first_row=start, first_column=first_column
-        )
+        accumulate(rows, columns, weights, operand, out, first_row=start, first_column=first_column)
     return graph.edge_bytes(block)
 
 

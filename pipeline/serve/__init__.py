@@ -1,0 +1,1 @@
+"""An embedding to what people use it for."""

@@ -52,7 +52,8 @@ class Embedding:
     @property
     def vectors(self) -> da.Array:
         """All vectors in the order of the rows, lazy, as a Dask array."""
-        return da.from_zarr(str(self.path / "embedding"))
+        lazy: da.Array = da.from_zarr(str(self.path / "embedding"))
+        return lazy
 
     @property
     def singular_values(self) -> npt.NDArray[np.float64]:
@@ -101,10 +102,12 @@ class Embedding:
             shown = ", ".join(repr(value) for value in missing.slice(0, 5).to_pylist())
             raise KeyError(f"{len(missing)} of the ids are not in the graph: {shown}")
         places = pa.compute.index_in(wanted, value_set=distinct).to_numpy()
-        return found[places]
+        rows: npt.NDArray[np.int64] = found[places]
+        return rows
 
     def __getitem__(self, node: int | str) -> npt.NDArray[np.float32]:
-        return self.lookup([node])[0]  # type: ignore[arg-type,list-item]
+        vector: npt.NDArray[np.float32] = self.lookup([node])[0]  # type: ignore[arg-type]
+        return vector
 
     def __len__(self) -> int:
         return self.graph.nodes
@@ -170,7 +173,9 @@ class StoreView:
 
     def __repr__(self) -> str:
         current = self.paths.current_run() or "none"
-        return f"<Store {self.paths.root}: {self.graph!r}, {len(self.runs)} runs, current {current}>"
+        return (
+            f"<Store {self.paths.root}: {self.graph!r}, {len(self.runs)} runs, current {current}>"
+        )
 
     def _repr_html_(self) -> str:
         return f"<pre>{html.escape(repr(self))}</pre>"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,14 +20,10 @@ from pipeline.run import Block, Job, Stats
 
 def vectors_schema(graph: Graph, dim: int) -> pa.Schema:
     """Columns of exported vectors."""
-    return pa.schema(
-        {"id": parquet_id_type(graph.id_kind), "vector": pa.list_(pa.float32(), dim)}
-    )
+    return pa.schema({"id": parquet_id_type(graph.id_kind), "vector": pa.list_(pa.float32(), dim)})
 
 
-def vectors_table(
-    ids: pa.Array, vectors: npt.NDArray[np.float32], schema: pa.Schema
-) -> pa.Table:
+def vectors_table(ids: pa.Array, vectors: npt.NDArray[np.float32], schema: pa.Schema) -> pa.Table:
     """Put ids and vectors into one table."""
     flat = pa.array(np.ascontiguousarray(vectors).reshape(-1))
     column = pa.FixedSizeListArray.from_arrays(flat, vectors.shape[1])
@@ -79,7 +74,7 @@ def deliver(job: Job, parts: Path, schema: pa.Schema, out: Path) -> None:
         return
     out.parent.mkdir(parents=True, exist_ok=True)
     with written_aside(out) as aside:
-        os.rename(parts, aside)
+        parts.rename(aside)
         remove(out)
 
 

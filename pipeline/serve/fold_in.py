@@ -120,7 +120,9 @@ def weigh_block(task: FoldTask, block: int) -> Stats:
     degrees = np.zeros(stop - start)
     found = known >= 0
     if found.any():
-        degrees[found] = open_zarr(task.known.degrees_path).get_orthogonal_selection((known[found],))
+        degrees[found] = open_zarr(task.known.degrees_path).get_orthogonal_selection(
+            (known[found],)
+        )
     if task.extended:
         for entries in _read_entries(task, block):
             from_new = entries.column_is_source & (entries.column_known_row < 0)
@@ -146,7 +148,9 @@ def fold_block(task: FoldTask, block: int) -> Stats:
         to_known = entries.column_known_row >= 0
         to_new = ~to_known & entries.column_is_source
         counted = wanted[local] & (to_known | to_new)
-        degrees += np.bincount(local, np.where(counted, entries.weight, 0.0), minlength=stop - start)
+        degrees += np.bincount(
+            local, np.where(counted, entries.weight, 0.0), minlength=stop - start
+        )
         used = wanted[local] & to_known
         linked[local[used]] = True
         _add_basis(task, basis, entries, used, start, vectors)
@@ -160,7 +164,11 @@ def fold_block(task: FoldTask, block: int) -> Stats:
     )[:, None]
     _write_vectors(task, block, wanted, vectors)
     folded = int(wanted.sum())
-    return {"folded": folded, "without_known_neighbour": folded - int(linked[wanted].sum()), **stats}
+    return {
+        "folded": folded,
+        "without_known_neighbour": folded - int(linked[wanted].sum()),
+        **stats,
+    }
 
 
 def _add_basis(

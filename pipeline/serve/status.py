@@ -1,0 +1,47 @@
+"""What a store holds, for people and for scripts."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from pipeline.files import size_bytes
+from pipeline.graph import open_graph
+from pipeline.store import StorePaths, existing_store, read_manifest
+
+_RUN_FACTS = ("run", "created", "graph", "dim", "sketch_size", "seconds", "peak_worker_bytes")
+
+
+def store_status(store: str | os.PathLike[str]) -> dict[str, Any]:
+    """Tell the graph, the runs and the unfinished work of a store."""
+    paths = existing_store(store)
+    graph = open_graph(paths)
+    manifests = [read_manifest(paths.run(name)) for name in paths.finished_runs()]
+    return {
+        "store": str(paths.root),
+        "graph": {
+            "version": graph.version,
+            "nodes": graph.nodes,
+            "edges": graph.edges,
+            "weighted": graph.weighted,
+            "ids": graph.id_kind,
+        },
+        "current": paths.current_run(),
+        "runs": [{name: manifest[name] for name in _RUN_FACTS} for manifest in manifests],
+        "unfinished": _unfinished(paths),
+        "size_bytes": size_bytes(paths.root),
+    }
+
+
+def _unfinished(paths: StorePaths) -> list[dict[str, Any]]:
+    folders: list[tuple[str, Path]] = []
+    for what, root in (("graph", paths.graphs), ("run", paths.runs)):
+        for folder in sorted(root.glob("*")):
+            begun = folder.is_dir() and not (folder / "manifest.json").exists()
+            folders += [(f"{what} {folder.name}", folder)] * begun
+    folders += [(folder.name, folder) for folder in sorted(paths.work.glob("*"))]
+    return [
+        {"what": what, "blocks_done": sum(1 for _ in folder.rglob("marks/*/*.json"))}
+        for what, folder in folders
+    ]

@@ -1,0 +1,44 @@
+"""A real cluster of worker processes, shared by all tests, and the real graphs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import distributed
+import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile(
+    "figrl",
+    deadline=None,
+    max_examples=20,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+settings.load_profile("figrl")
+
+
+@pytest.fixture(scope="session")
+def client() -> Iterator[distributed.Client]:
+    """Two worker processes with one thread each, on loopback."""
+    cluster = distributed.LocalCluster(
+        n_workers=2,
+        threads_per_worker=1,
+        memory_limit="4GB",
+        host="127.0.0.1",
+        dashboard_address=None,
+        worker_dashboard_address=None,
+    )
+    with cluster, distributed.Client(cluster) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def data() -> Path:
+    """Folder of real graphs; tests that need it are skipped where it is not set."""
+    folder = os.environ.get("FIGRL_DATA")
+    if not folder:
+        pytest.skip("FIGRL_DATA does not name a folder of real graphs")
+    return Path(folder)

@@ -1,0 +1,100 @@
+"""The paper in dense float64 NumPy: the oracle of the tests."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipeline.ingest.arrow import id_type, node_keys
+from pipeline.learn.projection import fill_projection
+
+Id = int | str
+
+
+def write_edges(path: Path, edges: list[tuple[Any, ...]]) -> Path:
+    """Write edges, with or without weights, as one Parquet file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    names = ("source", "target", "weight")[: len(edges[0])]
+    pq.write_table(pa.table(dict(zip(names, map(list, zip(*edges, strict=True)), strict=True))), path)
+    return path
+
+
+@dataclass(frozen=True)
+class DenseGraph:
+    """Sorted ids and a dense weight matrix, by the rules of ingest, spelt out."""
+
+    ids: list[Id]
+    weights: np.ndarray[Any, np.dtype[np.float64]]
+
+    @classmethod
+    def of(cls, edges: list[tuple[Any, ...]]) -> DenseGraph:
+        ends = {end for edge in edges for end in edge[:2]}
+        ids = sorted(ends, key=lambda end: end.encode() if isinstance(end, str) else end)
+        place = {end: i for i, end in enumerate(ids)}
+        matrix = np.zeros((len(ids), len(ids)))
+        for edge in edges:
+            i, j = place[edge[0]], place[edge[1]]
+            if i == j:
+                continue
+            weight = matrix[i, j] + edge[2] if len(edge) > 2 else 1.0
+            matrix[i, j] = matrix[j, i] = weight
+        return cls(ids, matrix)
+
+    @property
+    def degrees(self) -> np.ndarray[Any, np.dtype[np.float64]]:
+        return self.weights.sum(axis=1)
+
+    @property
+    def inverse_root(self) -> np.ndarray[Any, np.dtype[np.float64]]:
+        with np.errstate(divide="ignore"):
+            root = 1 / np.sqrt(self.degrees)
+        return np.where(self.degrees > 0, root, 0.0)
+
+    @property
+    def normalised(self) -> np.ndarray[Any, np.dtype[np.float64]]:
+        return self.inverse_root[:, None] * self.weights * self.inverse_root[None, :]
+
+    def projection(self, size: int, seed: int) -> np.ndarray[Any, np.dtype[np.float64]]:
+        kind = "string" if isinstance(self.ids[0], str) else "int"
+        keys = node_keys(pa.array(self.ids, id_type(kind)))
+        rows = np.empty((len(self.ids), size), np.float32)
+        ones = np.ones(len(self.ids), np.float32)
+        fill_projection(keys, seed=seed, first_column=0, scale=ones, out=rows)
+        return rows.astype(np.float64)
+
+
+@dataclass(frozen=True)
+class DensePaper:
+    """Algorithm 1 of the paper on a dense matrix, with all its parts."""
+
+    singular_values: np.ndarray[Any, np.dtype[np.float64]]
+    left: np.ndarray[Any, np.dtype[np.float64]]
+    right: np.ndarray[Any, np.dtype[np.float64]]
+    vectors: np.ndarray[Any, np.dtype[np.float64]]
+    basis: np.ndarray[Any, np.dtype[np.float64]]
+
+    @classmethod
+    def of(cls, graph: DenseGraph, *, dim: int, sketch_size: int, seed: int = 0) -> DensePaper:
+        projected = graph.projection(sketch_size, seed) / np.sqrt(sketch_size)
+        sketch = graph.normalised @ projected
+        left, values, right = np.linalg.svd(sketch, full_matrices=False)
+        left, right = left[:, :dim], right[:dim].T
+        largest = np.abs(right).argmax(axis=0)
+        signs = np.sign(right[largest, np.arange(right.shape[1])])
+        left, right = left * signs, right * signs
+        values_k = values[: right.shape[1]]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            basis = projected @ (right / values_k)
+        return cls(values, left, right, graph.inverse_root[:, None] * left, basis)
+
+
+def largest_angle(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> float:
+    """Sine of the largest principal angle between the spaces that two sets of columns span."""
+    first, _ = np.linalg.qr(a.astype(np.float64))
+    second, _ = np.linalg.qr(b.astype(np.float64))
+    return float(np.linalg.norm(first - second @ (second.T @ first), 2))
