@@ -34,7 +34,7 @@ class LocalCluster(_Section):
     workers: int | None = Field(None, ge=1)
     threads_per_worker: int | None = Field(None, ge=1)
     memory_limit: str | None = None
-    dashboard: bool = False
+    dashboard_address: str = "127.0.0.1:0"
 
     def shape(self) -> tuple[int, int]:
         """Processes and threads of each; by default one process for every four cores."""
@@ -172,7 +172,7 @@ def _local_cluster(local: LocalCluster, limit_bytes: int | None) -> Iterator[Any
         memory_limit=local.limit_bytes(limit_bytes),
         processes=True,
         host="127.0.0.1",
-        dashboard_address="127.0.0.1:0" if local.dashboard else None,
+        dashboard_address=local.dashboard_address,
         worker_dashboard_address=None,
         silence_logs=40,
     )

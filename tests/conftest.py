@@ -28,7 +28,7 @@ def client() -> Iterator[distributed.Client]:
         threads_per_worker=1,
         memory_limit="4GB",
         host="127.0.0.1",
-        dashboard_address=None,
+        dashboard_address="127.0.0.1:0",
         worker_dashboard_address=None,
     )
     with cluster, distributed.Client(cluster) as running:

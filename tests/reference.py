@@ -20,7 +20,9 @@ def write_edges(path: Path, edges: list[tuple[Any, ...]]) -> Path:
     """Write edges, with or without weights, as one Parquet file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     names = ("source", "target", "weight")[: len(edges[0])]
-    pq.write_table(pa.table(dict(zip(names, map(list, zip(*edges, strict=True)), strict=True))), path)
+    pq.write_table(
+        pa.table(dict(zip(names, map(list, zip(*edges, strict=True)), strict=True))), path
+    )
     return path
 
 

@@ -30,8 +30,13 @@ def quantile_table() -> npt.NDArray[np.float32]:
 
 
 def row_keys(node_keys: npt.NDArray[np.uint64], seed: int) -> npt.NDArray[np.uint64]:
-    """Key of each row of R: a mix of the node's key and the run's seed."""
-    return mix_all(node_keys ^ mix_all(np.array([seed + 1], np.uint64))[0])
+    """Key of each row of R: a mix of the node's key and the run's seed.
+
+    The seed is mixed once more than a node's id is: were both mixed alike, node 1 under seed 2
+    would have the row of node 2 under seed 1.
+    """
+    mixed_seed = mix_all(mix_all(np.array([seed], np.uint64)) + GOLDEN)[0]
+    return np.asarray(mix_all(node_keys ^ mixed_seed))
 
 
 def fill_projection(

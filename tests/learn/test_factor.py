@@ -1,0 +1,119 @@
+"""The d x d factor: both ways to it, and where the first one has to give up."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.files import ensure_zarr, open_zarr, write_rows
+from pipeline.learn.factor import (
+    FAN_IN,
+    FactorTask,
+    decompose,
+    factor_group,
+    factor_sketch,
+    fix_signs,
+    projector,
+)
+from pipeline.run import Job
+
+
+def stored(path, matrix, chunk_rows):
+    ensure_zarr(path, shape=matrix.shape, chunks=(chunk_rows, matrix.shape[1]), dtype=np.float32)
+    write_rows(open_zarr(path), 0, matrix.astype(np.float32))
+    return path
+
+
+def with_spectrum(rows, values, seed=0):
+    rng = np.random.default_rng(seed)
+    left, _ = np.linalg.qr(rng.normal(size=(rows, len(values))))
+    right, _ = np.linalg.qr(rng.normal(size=(len(values), len(values))))
+    return (left * values) @ right.T
+
+
+def partial_factor(tmp_path, matrix, method, *, chunk_rows=8, group_rows=16):
+    sketch = stored(tmp_path / f"sketch-{method}", matrix, chunk_rows)
+    task = FactorTask(sketch, tmp_path, group_rows, method)
+    groups = -(-matrix.shape[0] // group_rows)
+    parts = []
+    for group in range(groups):
+        factor_group(task, group)
+        parts.append(np.load(task.partial(0, group)))
+    return parts
+
+
+def test_gram_partials_add_up_to_the_gram_matrix(tmp_path):
+    matrix = np.random.default_rng(1).normal(size=(50, 7)).astype(np.float32)
+    total = sum(np.triu(part) for part in partial_factor(tmp_path, matrix, "gram"))
+    wide = matrix.astype(np.float64)
+    np.testing.assert_allclose(total, np.triu(wide.T @ wide), rtol=1e-12)
+
+
+def test_qr_partials_have_the_same_gram_matrix(tmp_path):
+    matrix = np.random.default_rng(1).normal(size=(50, 7)).astype(np.float32)
+    parts = partial_factor(tmp_path, matrix, "qr")
+    wide = matrix.astype(np.float64)
+    np.testing.assert_allclose(sum(p.T @ p for p in parts), wide.T @ wide, rtol=1e-12, atol=1e-12)
+    assert all(np.allclose(part, np.triu(part)) for part in parts)
+
+
+@given(seed=st.integers(0, 1000), columns=st.integers(1, 12), decay=st.floats(0.3, 1.0))
+def test_both_ways_give_the_same_decomposition(seed, columns, decay):
+    matrix = with_spectrum(40, decay ** np.arange(columns), seed)
+    gram_values, gram_vectors = decompose(matrix.T @ matrix, "gram")
+    qr_values, qr_vectors = decompose(np.linalg.qr(matrix)[1], "qr")
+    exact = np.linalg.svd(matrix, compute_uv=False)
+    np.testing.assert_allclose(gram_values, exact, rtol=1e-5)
+    np.testing.assert_allclose(qr_values, exact, rtol=1e-10)
+    if decay < 0.9:
+        overlap = np.abs((gram_vectors * qr_vectors).sum(axis=0))
+        np.testing.assert_allclose(overlap, 1, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("values", "method"),
+    [
+        (np.linspace(1, 0.1, 12), "gram"),
+        (np.logspace(0, -3, 12), "gram"),
+        # Squares of these do not fit float64 beside 1: only QR can tell them from rounding.
+        (np.logspace(0, -6.5, 12), "qr"),
+    ],
+)
+def test_ill_conditioned_sketches_fall_back_to_qr(client, tmp_path, values, method):
+    matrix = with_spectrum(4000, values)
+    sketch = stored(tmp_path / "sketch", matrix, 128)
+    job = Job(client, tmp_path / "marks")
+    solved = factor_sketch(
+        job, sketch, tmp_path / "work", tmp_path / "factor", group_rows=128, dim=10
+    )
+    assert solved["method"] == method
+    assert solved["rank"] == 10
+    found = np.asarray(open_zarr(tmp_path / "factor" / "singular_values")[...])
+    exact = np.linalg.svd(matrix.astype(np.float32).astype(np.float64), compute_uv=False)
+    np.testing.assert_allclose(found[:10], exact[:10], rtol=1e-5)
+    assert FAN_IN < 4000 / 128, "the test should need two levels of combining"
+
+
+def test_noise_is_not_taken_for_a_direction(client, tmp_path):
+    matrix = with_spectrum(500, np.array([1.0, 0.5, 0, 0]))
+    sketch = stored(tmp_path / "sketch", matrix, 64)
+    job = Job(client, tmp_path / "marks")
+    solved = factor_sketch(
+        job, sketch, tmp_path / "work", tmp_path / "factor", group_rows=64, dim=4
+    )
+    assert (solved["rank"], solved["method"]) == (2, "qr")
+    project = projector(tmp_path / "factor")
+    assert not project[:, 2:].any()
+    left = matrix @ project[:, :2]
+    np.testing.assert_allclose(left.T @ left, np.eye(2), atol=1e-5)
+
+
+def test_the_sign_rule_makes_the_largest_entry_positive():
+    vectors = np.array([[0.6, -0.1], [-0.8, 0.2], [0.0, -0.9]])
+    flipped = vectors * [1.0, -1.0]
+    fix_signs(vectors)
+    fix_signs(flipped)
+    np.testing.assert_array_equal(vectors, flipped)
+    np.testing.assert_array_equal(vectors, [[-0.6, 0.1], [0.8, -0.2], [0.0, 0.9]])

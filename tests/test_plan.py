@@ -1,0 +1,137 @@
+"""The plan: its numbers, its refusals, and that no worker exceeds what it says."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import distributed
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline import embed, ingest
+from pipeline.config import EmbedConfig
+from pipeline.errors import ResourceError
+from pipeline.graph import Graph
+from pipeline.plan import RESERVED_BYTES, plan_embedding
+from pipeline.run import ClusterMemory
+from pipeline.study.planted import PlantedGraph
+
+GRAPH = Graph(
+    path=Path("nowhere"),
+    version="test",
+    nodes=1_000_000,
+    edges=8_000_000,
+    block_rows=1 << 15,
+    blocks=31,
+    largest_block_edges=600_000,
+    id_kind="int",
+    id_starts=(0, 1_000_000),
+    weighted=False,
+    mean_degree=16.0,
+)
+
+
+def plan_with(limit: float, *, threads: int = 2, graph: Graph = GRAPH, size: int = 512):
+    config = EmbedConfig(dim=100, sketch_size=size)
+    return plan_embedding(graph, config, ClusterMemory(1, threads, int(limit)))
+
+
+def test_costs_of_each_stage():
+    plan = plan_with(64e9)
+    stages = {stage.name: stage for stage in plan.stages}
+    assert list(stages) == ["sketch", "factor", "factor-solve", "vectors"]
+    assert stages["sketch"].tasks == 31
+    assert stages["sketch"].flops == 2 * 16_000_000 * 512
+    assert stages["sketch"].written_bytes == 4 * 1_000_000 * 512
+    assert stages["factor"].flops == 1_000_000 * 512**2
+    assert stages["vectors"].written_bytes == 2 * 4 * 1_000_000 * 100
+    assert plan.disk_bytes == sum(stage.written_bytes for stage in plan.stages)
+
+
+def test_with_room_for_all_columns_there_is_one_pass():
+    assert plan_with(64e9).tiling.slice_columns >= 512
+    assert plan_with(64e9).tiling.operand_rows == GRAPH.nodes
+
+
+@given(limit=st.floats(0.7e9, 20e9), threads=st.integers(1, 4), size=st.integers(100, 1500))
+def test_a_plan_fits_or_is_refused_and_more_memory_never_hurts(limit, threads, size):
+    plan = plan_with(limit, threads=threads, size=size)
+    fits = plan.peak_bytes <= plan.memory.allowed_bytes
+    if fits:
+        plan.check(free_disk_bytes=10**15)
+    else:
+        with pytest.raises(ResourceError):
+            plan.check(free_disk_bytes=10**15)
+    richer = plan_with(2 * limit, threads=threads, size=size)
+    assert richer.tiling.slice_columns >= plan.tiling.slice_columns
+    assert richer.geometry == plan.geometry
+
+
+def test_a_graph_too_large_for_any_slice_takes_the_operand_in_parts():
+    huge = replace(GRAPH, nodes=100_000_000, blocks=3052)
+    plan = plan_with(3e9, graph=huge, size=192)
+    plan.check(free_disk_bytes=10**15)
+    assert plan.tiling.slice_columns == 16
+    assert plan.tiling.operand_rows < huge.nodes
+
+
+def test_the_refusal_names_the_stage_the_numbers_and_the_option():
+    with pytest.raises(ResourceError) as refused:
+        plan_with(0.5e9).check(free_disk_bytes=10**15)
+    message = str(refused.value)
+    for part in (
+        "Stage '",
+        "440 MB for the process",
+        "500 MB",
+        "--memory-limit to",
+        "--sketch-size",
+    ):
+        assert part in message
+    # Raising the limit to what the message says is enough.
+    wanted = int(message.split("--memory-limit to ")[1].split("MB")[0]) * 1_000_000
+    assert plan_with(wanted).peak_bytes <= ClusterMemory(1, 2, wanted).allowed_bytes
+    with pytest.raises(ResourceError, match=r"of disk, and 5 MB are free"):
+        plan_with(64e9).check(free_disk_bytes=5_000_000)
+
+
+def test_the_papers_rule_may_ask_for_more_columns_than_nodes():
+    small = replace(GRAPH, nodes=2_000, blocks=1)
+    config = EmbedConfig(dim=50, epsilon=0.1)
+    plan = plan_embedding(small, config, ClusterMemory(1, 2, int(64e9)))
+    assert plan.sketch_size == 5000
+    assert plan.notes == [
+        "The paper's rule asks for 5,000 sketch columns, more than the graph has nodes (2,000): "
+        "the sketch is larger than the matrix it stands for. A larger --epsilon or a "
+        "--sketch-size would be cheaper."
+    ]
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_no_worker_exceeds_the_plan(tmp_path, threads):
+    """Measured: a sketch of 320 MB in workers that may use less than that."""
+    planted = PlantedGraph(nodes=80_000, communities=10, edges_per_node=8, new_nodes=10)
+    planted.write_partitions(tmp_path / "edges", partitions=4)
+    limit = 900_000_000
+    cluster = distributed.LocalCluster(
+        n_workers=1,
+        threads_per_worker=threads,
+        memory_limit=limit,
+        host="127.0.0.1",
+        dashboard_address="127.0.0.1:0",
+        worker_dashboard_address=None,
+    )
+    with cluster, distributed.Client(cluster) as client:
+        ingest(tmp_path / "edges" / "known", store=tmp_path / "store", client=client)
+        run = embed(tmp_path / "store", dim=32, sketch_size=1000, client=client)
+    plan = run.manifest["plan"]
+    planned = {stage["name"]: stage["peak_bytes"] for stage in plan["stages"]}
+    measured = {stage["name"]: stage["peak_bytes"] for stage in run.manifest["stages"]}
+    assert plan["tiling"]["slice_columns"] < 1000, "the sketch should not fit at once"
+    for name, peak in planned.items():
+        assert 0 < measured[name] <= peak, f"{name}: {measured[name]:,} of {peak:,}"
+        assert peak <= plan["allowed_bytes"] < limit
+    assert measured["sketch"] > RESERVED_BYTES / 2
+    assert np.isfinite(np.asarray(run.vectors[:100])).all()
