@@ -23,6 +23,9 @@ RESERVED_BYTES = 440_000_000
 _EDGE_BYTES = 48
 """Memory for an entry of a row group while it is read: decoded, and as arrays."""
 
+_TILE_BYTES = 8
+"""Memory for an entry of a tile: the sum itself, and a copy while it is written."""
+
 _CHUNK_BYTES = 16 << 20
 _MIN_SLICE, _SLICE_STEP = 16, 16
 _MAX_GROUPS = 1024
@@ -171,7 +174,7 @@ def _choose_tiling(graph: Graph, size: int, memory: ClusterMemory) -> Tiling:
     """Take the widest slices whose operand fits; narrow slices and parts of it where none does."""
     room = memory.allowed_bytes - RESERVED_BYTES - memory.threads * _run_bytes(graph)
     block_rows = min(graph.block_rows, graph.nodes)
-    column_bytes = 4 * (graph.nodes + memory.threads * block_rows)
+    column_bytes = 4 * graph.nodes + _TILE_BYTES * memory.threads * block_rows
     widest = min(room // column_bytes, size)
     if widest >= min(_MIN_SLICE, size):
         slices = math.ceil(size / widest)
@@ -181,7 +184,7 @@ def _choose_tiling(graph: Graph, size: int, memory: ClusterMemory) -> Tiling:
             columns = max(widest // 4 * 4, 4)
         return Tiling(slice_columns=columns, operand_rows=graph.nodes)
     columns = min(_MIN_SLICE, math.ceil(size / 4) * 4)
-    rows = room // memory.threads // (4 * columns) - block_rows
+    rows = room // memory.threads // (4 * columns) - _TILE_BYTES // 4 * block_rows
     return Tiling(slice_columns=columns, operand_rows=max(rows, min(graph.nodes, 1024)))
 
 
@@ -192,7 +195,7 @@ def _sketch_cost(graph: Graph, size: int, tiling: Tiling, threads: int) -> Stage
     block_rows = min(graph.block_rows, graph.nodes)
     operand_bytes = 4 * tiling.operand_rows * columns
     entries = 2 * graph.edges
-    task_bytes = 4 * block_rows * columns + _run_bytes(graph)
+    task_bytes = _TILE_BYTES * block_rows * columns + _run_bytes(graph)
     return StageCost(
         name="sketch",
         tasks=graph.blocks * slices,
@@ -216,7 +219,7 @@ def _factor_costs(graph: Graph, size: int, geometry: Geometry) -> tuple[StageCos
             written_bytes=groups * square,
             flops=graph.nodes * size * size,
             shared_bytes=0,
-            task_bytes=square + 16 * chunk,
+            task_bytes=3 * square + 16 * chunk,
         ),
         StageCost(
             name="factor-solve",

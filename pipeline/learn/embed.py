@@ -39,6 +39,7 @@ def run_stages(job: Job, plan: EmbedPlan, folder: Path) -> dict[str, Any]:
     tiling = _agreed_tiling(folder, plan)
     sketch_task = SketchTask(
         graph=plan.graph,
+        operand=None,
         out=folder / "sketch",
         sketch_size=plan.sketch_size,
         slice_columns=tiling.slice_columns,

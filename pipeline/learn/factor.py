@@ -1,9 +1,12 @@
 """The d x d factor of the sketch: M = Q T, of which only T is kept, and T = P S V^t.
 
-Two ways to it. The Gram matrix ``M^t M = T^t T``, summed in float64, is the fast one; it squares
-the condition of M, so what it says of small singular values is checked afterwards. Where they are
-too small for it, Householder QR of each group of rows, and then of the stacked factors, gives T
-itself. Groups and the order in which they are combined are fixed by the shape of the sketch.
+Three ways to it, each slower than the one before and good for smaller singular values. The Gram
+matrix ``M^t M = T^t T`` squares the condition of M: with products in float32 and sums over chunks
+in float64 it is right where the singular values lie within a factor of ten, as those of a single
+pass do; with products in float64, within 10^5. Householder QR of each group of rows, and then of
+the stacked factors, gives T itself. What a way says of the smallest singular value tells, after the
+fact, whether it could be trusted; if not, the next one is tried. Groups and the order in which they
+are combined are fixed by the shape of the sketch.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -24,14 +27,16 @@ from pipeline.files import ensure_zarr, load_array, open_zarr, save_array
 from pipeline.run import Block, Job, Stats
 
 Matrix = npt.NDArray[np.float64]
-Method = Literal["gram", "qr"]
+Method = Literal["gram", "gram-double", "qr"]
 
 FAN_IN = 16
 """Partial factors that one task combines."""
 
-GRAM_LIMIT = 1e-5
-"""Smallest sigma_k / sigma_1 that is read from a Gram matrix: its square is 1e-10, and float64
-keeps six digits of that."""
+TRUSTED: dict[Method, float] = {"gram": 0.1, "gram-double": 1e-5, "qr": 0.0}
+"""Ways in the order in which they are tried, and the smallest sigma_k / sigma_1 that each can read.
+
+The square of that share, 0.01 or 1e-10, has to stand clear of the rounding of the products, 1e-7 or
+1e-16, for sigma_k to have five digits."""
 
 NOISE_LIMIT = 4 * float(np.finfo(np.float32).eps)
 """Times sqrt(d) sigma_1: what rounding of the sketch to float32 alone can bring about."""
@@ -58,8 +63,8 @@ def factor_group(task: FactorTask, group: int) -> Stats:
     chunk_rows = sketch.chunks[0]
     start = group * task.group_rows
     stop = min(start + task.group_rows, rows)
-    combine = _add_gram if task.method == "gram" else _stack_qr
-    partial = np.zeros((columns if task.method == "gram" else 0, columns), order="F")
+    combine = _COMBINE[task.method]
+    partial = np.zeros((0 if task.method == "qr" else columns, columns), order="F")
     for begin in range(start, stop, chunk_rows):
         partial = combine(partial, _read_rows(sketch, begin, min(begin + chunk_rows, stop)))
     save_array(task.partial(0, group), partial)
@@ -71,7 +76,13 @@ def _read_rows(sketch: zarr.Array[Any], start: int, stop: int) -> npt.NDArray[np
 
 
 def _add_gram(gram: Matrix, rows: npt.NDArray[np.float32]) -> Matrix:
-    """Upper triangle of ``gram + rows^t rows``, in place."""
+    """Upper triangle of ``gram + rows^t rows``, in place; products in float32."""
+    gram += scipy.linalg.blas.ssyrk(1.0, rows.T)
+    return gram
+
+
+def _add_gram_double(gram: Matrix, rows: npt.NDArray[np.float32]) -> Matrix:
+    """Upper triangle of ``gram + rows^t rows``, in place; products in float64."""
     wide = rows.astype(np.float64).T
     return scipy.linalg.blas.dsyrk(1.0, wide, beta=1.0, c=gram, overwrite_c=True)
 
@@ -83,11 +94,18 @@ def _stack_qr(factor: Matrix, rows: npt.NDArray[Any]) -> Matrix:
     return np.asfortranarray(triangle[: stacked.shape[1]])
 
 
+_COMBINE: dict[Method, Callable[[Matrix, npt.NDArray[np.float32]], Matrix]] = {
+    "gram": _add_gram,
+    "gram-double": _add_gram_double,
+    "qr": _stack_qr,
+}
+
+
 def combine_partials(task: FactorTask, level: int, number: int, below: int) -> Stats:
     """Combine up to `FAN_IN` partial factors of the level below into one."""
     first = number * FAN_IN
     sources = [task.partial(level - 1, i) for i in range(first, min(first + FAN_IN, below))]
-    combine: Callable[[Matrix, Matrix], Matrix] = np.add if task.method == "gram" else _stack_qr
+    combine: Callable[[Matrix, Matrix], Matrix] = _stack_qr if task.method == "qr" else np.add
     combined = reduce(combine, (load_array(path) for path in sources))
     save_array(task.partial(level, number), combined)
     return {
@@ -104,9 +122,7 @@ def solve_factor(task: FactorTask, level: int, dim: int, out: Path) -> Stats:
     rank = int(np.count_nonzero(values[:dim] > limit))
     fix_signs(vectors)
     smallest = float(values[rank - 1]) if rank else 0.0
-    safe = task.method == "qr" or (
-        rank > 0 and smallest >= GRAM_LIMIT * values[0] and rank == min(dim, values.size)
-    )
+    trusted = rank == dim and smallest >= TRUSTED[task.method] * values[0]
     vectors = np.ascontiguousarray(vectors[:, :dim])
     for name, array in (("singular_values", values), ("right_vectors", vectors)):
         shape = array.shape
@@ -114,7 +130,7 @@ def solve_factor(task: FactorTask, level: int, dim: int, out: Path) -> Stats:
         open_zarr(out / name)[...] = array
     return {
         "rank": rank,
-        "safe": bool(safe),
+        "trusted": bool(trusted) or task.method == "qr",
         "largest": float(values[0]),
         "smallest": float(values[dim - 1]),
     }
@@ -122,7 +138,7 @@ def solve_factor(task: FactorTask, level: int, dim: int, out: Path) -> Stats:
 
 def decompose(factor: Matrix, method: Method) -> tuple[Matrix, Matrix]:
     """Singular values, largest first, and V, of a sketch with this Gram matrix or factor."""
-    if method == "gram":
+    if method != "qr":
         squares, vectors = scipy.linalg.eigh(factor, lower=False, check_finite=False)
         values = np.sqrt(np.maximum(squares[::-1], 0.0))
         return values, np.asarray(vectors[:, ::-1])
@@ -151,22 +167,19 @@ def projector(factor: Path) -> npt.NDArray[np.float32]:
 def factor_sketch(
     job: Job, sketch: Path, work: Path, out: Path, *, group_rows: int, dim: int
 ) -> Stats:
-    """Find S and V of a stored sketch; fall back to QR where the Gram matrix cannot tell."""
+    """Find S and V of a stored sketch, by the first way that can be trusted with it."""
     solved: Stats = {}
-    for method in cast("tuple[Method, ...]", ("gram", "qr")):
+    for method in TRUSTED:
         task = FactorTask(sketch, work, group_rows, method)
         solved = {"method": method, **_reduce_and_solve(job, task, out, dim)}
-        if solved["safe"]:
+        if solved["trusted"]:
             break
-        job.monitor.note(
-            "The sketch is too ill-conditioned for its Gram matrix: using Householder QR."
-        )
     return solved
 
 
 def _reduce_and_solve(job: Job, task: FactorTask, out: Path, dim: int) -> Stats:
     groups = -(-open_zarr(task.sketch).shape[0] // task.group_rows)
-    name = task.method if task.method == "qr" else "factor"
+    name = "factor" if task.method == "gram" else f"factor-{task.method}"
     job.run(name, factor_group, [Block(f"{g:06d}", (task, g)) for g in range(groups)])
     level = 0
     while groups > 1:

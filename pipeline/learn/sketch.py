@@ -1,9 +1,9 @@
-"""The sketch M = L R / sqrt(d), a tile at a time.
+"""Products Z_t = L Z_(t-1), a tile at a time; Z_0 = R / sqrt(d), and the sketch is the last.
 
-    M[i, s] = sum over j of L[i, j] Z[j, s]        i, j: blocks of rows      s: slice of columns
+    Z_t[i, s] = sum over j of L[i, j] Z_(t-1)[j, s]      i, j: blocks of rows    s: slice of columns
 
 ``L = D^-1/2 W D^-1/2``: the right factor is put into the operand when it is made, the left one
-into the result, so the product itself only adds rows up.
+into the result, so the product itself only adds rows up. A slice needs nothing from the others.
 """
 
 from __future__ import annotations
@@ -32,8 +32,10 @@ class SketchTask:
     Attributes
     ----------
     graph : Graph
+    operand : Path or None
+        Zarr array of ``Z_(t-1)``, n x d; None for ``Z_0``, which is made from seeds.
     out : Path
-        Zarr array of the sketch, n x d.
+        Zarr array of ``Z_t``, n x d.
     sketch_size : int
         Columns d of the sketch.
     slice_columns : int
@@ -45,6 +47,7 @@ class SketchTask:
     """
 
     graph: Graph
+    operand: Path | None
     out: Path
     sketch_size: int
     slice_columns: int
@@ -78,7 +81,7 @@ def sketch_tile(task: SketchTask, block: int, slice_number: int) -> Stats:
     out = thread_buffer("tile", (stop - start, last - first))
     out[:] = 0
     if task.operand_rows >= graph.nodes:
-        key = (graph.path, task.sketch_size, task.seed, first, last)
+        key = (graph.path, task.operand, task.sketch_size, task.seed, first, last)
         shape = (graph.nodes, last - first)
 
         def fill(part: int, operand: Floats) -> None:
@@ -114,9 +117,14 @@ def _fill_operand(
     first_column: int,
     out: Floats,
 ) -> None:
-    """Write rows of ``D^-1/2 R / sqrt(d)`` from `start` on."""
+    """Write rows of ``D^-1/2 Z_(t-1)`` from `start` on."""
     stop = start + out.shape[0]
-    scale = inverse_root(_read(degrees, start, stop)) / math.sqrt(task.sketch_size)
+    scale = inverse_root(_read(degrees, start, stop))
+    if task.operand is not None:
+        stored = open_zarr(task.operand)[start:stop, first_column : first_column + out.shape[1]]
+        np.multiply(stored, scale.astype(np.float32)[:, None], out=out)
+        return
+    scale /= math.sqrt(task.sketch_size)
     fill_projection(
         _read(keys, start, stop),
         seed=task.seed,

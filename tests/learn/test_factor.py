@@ -44,11 +44,12 @@ def partial_factor(tmp_path, matrix, method, *, chunk_rows=8, group_rows=16):
     return parts
 
 
-def test_gram_partials_add_up_to_the_gram_matrix(tmp_path):
+@pytest.mark.parametrize(("method", "error"), [("gram", 1e-6), ("gram-double", 1e-13)])
+def test_gram_partials_add_up_to_the_gram_matrix(tmp_path, method, error):
     matrix = np.random.default_rng(1).normal(size=(50, 7)).astype(np.float32)
-    total = sum(np.triu(part) for part in partial_factor(tmp_path, matrix, "gram"))
+    total = sum(np.triu(part) for part in partial_factor(tmp_path, matrix, method))
     wide = matrix.astype(np.float64)
-    np.testing.assert_allclose(total, np.triu(wide.T @ wide), rtol=1e-12)
+    np.testing.assert_allclose(total, np.triu(wide.T @ wide), atol=50 * error)
 
 
 def test_qr_partials_have_the_same_gram_matrix(tmp_path):
@@ -76,12 +77,12 @@ def test_both_ways_give_the_same_decomposition(seed, columns, decay):
     ("values", "method"),
     [
         (np.linspace(1, 0.1, 12), "gram"),
-        (np.logspace(0, -3, 12), "gram"),
+        (np.logspace(0, -3, 12), "gram-double"),
         # Squares of these do not fit float64 beside 1: only QR can tell them from rounding.
         (np.logspace(0, -6.5, 12), "qr"),
     ],
 )
-def test_ill_conditioned_sketches_fall_back_to_qr(client, tmp_path, values, method):
+def test_ill_conditioned_sketches_take_a_way_to_trust(client, tmp_path, values, method):
     matrix = with_spectrum(4000, values)
     sketch = stored(tmp_path / "sketch", matrix, 128)
     job = Job(client, tmp_path / "marks")

@@ -1,0 +1,57 @@
+"""Tiles of a product, one after the other, against dense products."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+
+from pipeline import ingest
+from pipeline.files import ensure_zarr, open_zarr
+from pipeline.learn.buffers import release_buffers
+from pipeline.learn.sketch import SketchTask, sketch_tile
+from tests.learn.test_embed import random_edges
+from tests.reference import DenseGraph, write_edges
+
+SIZE = 22
+
+
+@pytest.fixture(scope="module")
+def graphs(client, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("sketch")
+    edges = random_edges(9, 70, weighted=True, parts=2)
+    path = write_edges(folder / "edges.parquet", edges)
+    return ingest(path, store=folder / "store", client=client, block_rows=32), DenseGraph.of(edges)
+
+
+def products(graph, folder, count, *, columns, operand_rows):
+    """Z_1 to Z_count, as the tiles of a run would write them."""
+    results, operand = [], None
+    for t in range(1, count + 1):
+        out = folder / f"z{t}"
+        ensure_zarr(out, shape=(graph.nodes, SIZE), chunks=(16, columns), dtype=np.float32)
+        task = SketchTask(graph, operand, out, SIZE, columns, operand_rows, seed=5)
+        for slice_number, block in product(range(task.slices), range(graph.blocks)):
+            sketch_tile(task, block, slice_number)
+        results.append(np.asarray(open_zarr(out)[...]))
+        operand = out
+    release_buffers()
+    return results
+
+
+def test_products_are_those_of_the_dense_matrix(graphs, tmp_path):
+    graph, dense = graphs
+    expected = dense.projection(SIZE, seed=5) / np.sqrt(SIZE)
+    for found in products(graph, tmp_path, 3, columns=8, operand_rows=graph.nodes):
+        expected = dense.normalised @ expected
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(("columns", "operand_rows"), [(4, 10**6), (22, 10**6), (8, 33), (20, 1)])
+def test_tiles_do_not_change_a_bit(graphs, tmp_path, columns, operand_rows):
+    graph, _ = graphs
+    usual = products(graph, tmp_path / "usual", 3, columns=8, operand_rows=graph.nodes)
+    other = products(graph, tmp_path / "other", 3, columns=columns, operand_rows=operand_rows)
+    for first, second in zip(usual, other, strict=True):
+        np.testing.assert_array_equal(first, second)
