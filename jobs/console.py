@@ -19,6 +19,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 from rich.table import Table
+from rich.text import Text
 
 from pipeline.measure import human_bytes, human_seconds
 from pipeline.run import StageResult
@@ -90,6 +91,14 @@ def emit(
         render(report)
 
 
+def table_console() -> Console:
+    """Give a console as wide as the terminal, or, where there is none, as wide as the tables."""
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = 160
+    return console
+
+
 def facts(rows: dict[str, Any]) -> None:
     """Print names and values in two columns."""
     table = Table.grid(padding=(0, 2))
@@ -97,8 +106,9 @@ def facts(rows: dict[str, Any]) -> None:
         shown = (
             f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
         )
-        table.add_row(name, shown)
-    Console(soft_wrap=True, highlight=False).print(table)
+        # As text: what stands between brackets in a path is not for rich to read.
+        table.add_row(name, Text(shown))
+    table_console().print(table, soft_wrap=True)
 
 
 def stages_table(report: dict[str, Any]) -> None:
@@ -123,7 +133,7 @@ def stages_table(report: dict[str, Any]) -> None:
             plan = planned.get(stage["name"])
             row.append(human_bytes(plan["peak_bytes"]) if plan else "")
         table.add_row(*row)
-    console = Console(highlight=False)
+    console = table_console()
     console.print(table)
     for worker in report["workers"]:
         console.print(f"worker {worker['worker']}: peak {human_bytes(worker['peak_bytes'])}")

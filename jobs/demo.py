@@ -18,7 +18,6 @@ from pipeline.api import Session, run_embed, run_fold_in, run_ingest
 from pipeline.config import EmbedConfig, FoldInConfig, IngestConfig
 from pipeline.measure import human_bytes, human_seconds
 from pipeline.serve.embedding import open_store
-from pipeline.study.clustering import agreement, kmeans, nearest_center
 from pipeline.study.planted import PlantedGraph
 
 
@@ -44,6 +43,10 @@ def command(keep: str | None, as_json: bool, cluster: str | None, memory_limit: 
 
 
 def _demonstrate(root: Path, running: Session) -> dict[str, Any]:
+    # scikit-learn takes a second and 100 MB to load. Worker processes load what this process has
+    # loaded when they start, and no other job needs it.
+    from pipeline.study.clustering import agreement, kmeans, nearest_center
+
     started = time.perf_counter()
     planted = PlantedGraph()
     running.monitor.note(

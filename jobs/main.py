@@ -48,12 +48,9 @@ def run() -> None:
 def main(arguments: list[str]) -> int:
     """Run one command line; return its exit code."""
     try:
-        figrl.main(arguments, prog_name="figrl", standalone_mode=False)
+        figrl.main(arguments or ["--help"], prog_name="figrl", standalone_mode=False)
     except FigrlError as error:
         return _failed(error.message, error.exit_code, as_json="--json" in arguments)
-    except click.exceptions.NoArgsIsHelpError as error:
-        click.echo(error.format_message())
-        return 0
     except click.ClickException as error:
         error.show()
         return _failed(None, 2, as_json="--json" in arguments, shown=error.format_message())

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import click
-from rich.console import Console
 from rich.table import Table
 
-from jobs.console import emit, facts
+from jobs.console import emit, facts, table_console
 from jobs.embed import EMBED_OPTIONS
 from jobs.options import config_options, running_options, store_option
 from pipeline.cluster import parse_memory, planned_memory, read_cluster_config
@@ -87,4 +86,4 @@ def _render(report: dict[str, Any]) -> None:
             f"{stage['flops']:.2g}",
             human_bytes(stage["peak_bytes"]),
         )
-    Console(highlight=False).print(table)
+    table_console().print(table)

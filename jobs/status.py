@@ -6,10 +6,9 @@ from datetime import datetime
 from typing import Any
 
 import click
-from rich.console import Console
 from rich.table import Table
 
-from jobs.console import emit, facts
+from jobs.console import emit, facts, table_console
 from jobs.options import cluster_option, json_option, store_option
 from pipeline.measure import human_bytes, human_seconds
 from pipeline.serve.status import store_status
@@ -56,6 +55,6 @@ def _render(report: dict[str, Any]) -> None:
                 human_bytes(run["peak_worker_bytes"]),
                 "current" if run["run"] == report["current"] else "",
             )
-        Console(highlight=False).print(table)
+        table_console().print(table)
     for work in report["unfinished"]:
         click.echo(f"unfinished: {work['what']} ({work['blocks_done']:,} blocks done)")

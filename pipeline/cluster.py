@@ -7,18 +7,21 @@ class by its import path.
 from __future__ import annotations
 
 import importlib
+import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal
 
+import dask
 import distributed
 import yaml
 from dask.system import CPU_COUNT
 from dask.utils import parse_bytes
+from distributed.comm.addressing import get_address_host_port
 from distributed.system import MEMORY_LIMIT
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from pipeline.errors import ConfigError, ResourceError
 from pipeline.run import ClusterMemory, cluster_memory
@@ -36,6 +39,13 @@ class LocalCluster(_Section):
     memory_limit: str | None = None
     dashboard_address: str = "127.0.0.1:0"
 
+    @field_validator("memory_limit")
+    @classmethod
+    def _is_a_size(cls, value: str | None) -> str | None:
+        if value is not None:
+            _bytes_of(value)
+        return value
+
     def shape(self) -> tuple[int, int]:
         """Processes and threads of each; by default one process for every four cores."""
         cores = CPU_COUNT
@@ -43,10 +53,10 @@ class LocalCluster(_Section):
         return workers, self.threads_per_worker or max(1, cores // workers)
 
     def limit_bytes(self, limit_bytes: int | None) -> int:
-        """Memory of each process."""
+        """Memory of each process; no more than the machine has, which is what Dask grants."""
         if limit_bytes is None and self.memory_limit is not None:
             limit_bytes = parse_memory(self.memory_limit)
-        return limit_bytes or int(MEMORY_LIMIT // self.shape()[0])
+        return min(limit_bytes or int(MEMORY_LIMIT // self.shape()[0]), int(MEMORY_LIMIT))
 
 
 class Adapt(_Section):
@@ -72,6 +82,22 @@ class ClusterConfig(_Section):
     scheduler: str | None = None
     custom: CustomCluster | None = None
 
+    @field_validator("scheduler", "custom", mode="before")
+    @classmethod
+    def _is_given(cls, value: Any) -> Any:
+        if value is None:
+            raise ValueError("nothing is given; leave the section out for a local cluster")
+        return value
+
+    @field_validator("scheduler")
+    @classmethod
+    def _is_an_address(cls, value: str) -> str:
+        try:
+            get_address_host_port(value)
+        except ValueError as error:
+            raise ValueError(f"{error}; write for example tcp://127.0.0.1:8786") from error
+        return value
+
     @property
     def kind(self) -> Literal["local", "scheduler", "custom"]:
         """Which of the three it is."""
@@ -83,13 +109,20 @@ class ClusterConfig(_Section):
 def parse_memory(text: str) -> int:
     """Bytes of a size such as ``2GB`` or ``512MiB``."""
     try:
-        size = int(parse_bytes(text))
+        return _bytes_of(text)
     except ValueError as error:
-        raise ConfigError(
-            f"'{text}' is not a size of memory. Write for example 2GB, 512MB or 4GiB."
+        raise ConfigError(f"The memory limit is wrong: {error}.") from error
+
+
+def _bytes_of(text: str) -> int:
+    try:
+        size = int(parse_bytes(text))
+    except (ValueError, OverflowError) as error:
+        raise ValueError(
+            f"'{text}' is not a size of memory; write for example 2GB, 512MB or 4GiB"
         ) from error
     if size <= 0:
-        raise ConfigError(f"A memory limit of '{text}' is too small. Write for example 2GB.")
+        raise ValueError(f"'{text}' is too small; write for example 2GB")
     return size
 
 
@@ -109,12 +142,13 @@ def read_cluster_config(file: str | os.PathLike[str] | None = None) -> ClusterCo
         given = ", ".join(str(key) for key in content)
         raise ConfigError(f"{path}: give exactly one of {known}; it has {given}.")
     try:
-        return ClusterConfig(**content)
+        return ClusterConfig.model_validate(content)
     except ValidationError as error:
         problems = []
         for problem in error.errors():
             place = ".".join(str(part) for part in problem["loc"])
-            problems.append(f"{place}: {problem['msg']}")
+            reason = problem["msg"].removeprefix("Value error, ")
+            problems.append(f"{place}: {reason}")
         raise ConfigError(f"{path}: {'; '.join(problems)}. Known sections: {known}.") from error
 
 
@@ -153,7 +187,7 @@ def connect(config: ClusterConfig, limit_bytes: int | None = None) -> Iterator[d
 @contextmanager
 def _client(target: Any) -> Iterator[distributed.Client]:
     try:
-        client = distributed.Client(target, timeout="20s", set_as_default=False)
+        client = distributed.Client(target, set_as_default=False)
     except (OSError, TimeoutError, ValueError) as error:
         raise ResourceError(
             f"No Dask scheduler answers at {target} ({error}). Start it, or correct the address in "
@@ -174,9 +208,12 @@ def _local_cluster(local: LocalCluster, limit_bytes: int | None) -> Iterator[Any
         host="127.0.0.1",
         dashboard_address=local.dashboard_address,
         worker_dashboard_address=None,
-        silence_logs=40,
+        # The error of a block comes back to the job; there is no need to hear of it twice.
+        silence_logs=logging.CRITICAL,
     )
-    with cluster:
+    # A worker that dies is started again, but Dask dismisses it for good if it happens to be away
+    # at one moment, 15 s after a death: with the last one dismissed, a job would wait for ever.
+    with dask.config.set({"distributed.deploy.lost-worker-timeout": "365 days"}), cluster:
         yield cluster
 
 
@@ -192,8 +229,14 @@ def _custom_cluster(custom: CustomCluster) -> Iterator[Any]:
         ) from error
     try:
         cluster = kind(**custom.arguments)
-    except TypeError as error:
-        raise ConfigError(f"custom.arguments do not fit {custom.class_path}: {error}.") from error
+    except Exception as error:
+        # Every class has its own way to refuse, and Dask wraps the reason.
+        reason = error.__cause__ or error
+        raise ConfigError(
+            f"{custom.class_path} does not start with these custom.arguments: {reason}."
+        ) from error
+    if not hasattr(cluster, "scheduler_address"):
+        raise ConfigError(f"custom.class: '{custom.class_path}' is not a Dask cluster class.")
     with cluster:
         if custom.adapt is not None:
             cluster.adapt(minimum=custom.adapt.minimum, maximum=custom.adapt.maximum)

@@ -23,7 +23,7 @@ from pipeline.errors import ConfigError
 def written_aside(path: Path) -> Iterator[Path]:
     """Give a temporary path beside `path`; move it into place when the block ends well."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
+    aside = _beside(path)
     try:
         yield aside
         aside.replace(path)
@@ -31,10 +31,18 @@ def written_aside(path: Path) -> Iterator[Path]:
         remove(aside)
 
 
+def _beside(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
+
+
 def remove(path: Path) -> None:
-    """Delete a file or a folder; what is not there is fine."""
+    """Delete a file or a folder; what is not there is fine.
+
+    A folder goes in one step, by a new name: of one that was deleted only in part, the marks that
+    are left would be believed, though what they stand for is gone.
+    """
     if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path, ignore_errors=True)
+        shutil.rmtree(path.rename(_beside(path)), ignore_errors=True)
     else:
         path.unlink(missing_ok=True)
 

@@ -8,9 +8,12 @@ Dask itself chose to run a task twice.
 
 from __future__ import annotations
 
+import os
+import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -29,6 +32,8 @@ Stats = dict[str, Any]
 
 _WINDOW_PER_THREAD = 3
 _WINDOW_REFRESH_SECONDS = 2.0
+_POLL_SECONDS = 0.1
+_WORKER_WAIT_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -129,12 +134,20 @@ class Silent:
 
 @dataclass
 class Job:
-    """The stages of one job on one client, with what happened so far."""
+    """The stages of one job on one client, with what happened so far.
+
+    Where the process that ran the same job before was killed, a worker may still be at one of its
+    blocks. Making a job waits for that: the block would else write its mark into what this job
+    may have begun anew, with tiles of another size.
+    """
 
     client: distributed.Client
     marks: Path
     monitor: Monitor = field(default_factory=Silent)
     results: list[StageResult] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        _wait_for_none(self.client, blocks_at_work, self.marks)
 
     def run(
         self, name: str, function: Callable[..., Stats], blocks: Sequence[Block]
@@ -175,33 +188,44 @@ def run_stage(client: distributed.Client, stage: Stage, monitor: Monitor) -> Sta
     Only a window of blocks is with the scheduler at any time, so a stage of a million blocks
     costs it no more than a stage of a hundred.
     """
-    result = StageResult(stage.name, len(stage.blocks))
-    done = {path.stem for path in (stage.marks / stage.name).glob("*.json")}
-    missing = [block for block in stage.blocks if block.key not in done]
-    for block in stage.blocks:
-        if block.key in done:
-            result.stats[block.key] = read_json(stage.mark_path(block.key))
-    result.reused = len(stage.blocks) - len(missing)
+    result = StageResult(stage.name, len(stage.blocks), stats=_stats_of_done_blocks(stage))
+    missing = [block for block in stage.blocks if block.key not in result.stats]
+    result.reused = len(result.stats)
     started = time.perf_counter()
     monitor.started(result)
     if missing:
         (stage.marks / stage.name).mkdir(parents=True, exist_ok=True)
         client.run(reset_peak_memory, on_error="ignore")
-        for key, worker, peak, stats in _completed(client, stage, missing):
-            result.stats[key] = stats
-            result.peaks[worker] = max(peak, result.peaks.get(worker, 0))
-            result.seconds = time.perf_counter() - started
-            monitor.advanced(result)
+        with closing(_completed(client, stage, missing)) as completed:
+            for key, worker, peak, stats in completed:
+                result.stats[key] = stats
+                result.peaks[worker] = max(peak, result.peaks.get(worker, 0))
+                result.seconds = time.perf_counter() - started
+                monitor.advanced(result)
     result.seconds = time.perf_counter() - started
     monitor.finished(result)
     return result
 
 
+def _stats_of_done_blocks(stage: Stage) -> dict[str, Stats]:
+    """Read the marks of a stage: of its blocks, those that are done, and what they told."""
+    names = {path.stem for path in (stage.marks / stage.name).glob("*.json")}
+    read = {
+        block.key: read_mark(stage.mark_path(block.key))
+        for block in stage.blocks
+        if block.key in names
+    }
+    return {key: stats for key, stats in read.items() if stats is not None}
+
+
 def _completed(
     client: distributed.Client, stage: Stage, blocks: Sequence[Block], *, marked: bool = True
-) -> Iterator[tuple[str, str, int, Stats]]:
-    """Submit blocks through a window and yield what each of them returned."""
-    suffix = uuid.uuid4().hex[:8]
+) -> Generator[tuple[str, str, int, Stats], None, None]:
+    """Submit blocks through a window and yield what each of them returned.
+
+    When it raises an error, no block is at work any more, so that the caller may begin again.
+    """
+    attempt = uuid.uuid4().hex[:8]
     waiting = iter(blocks)
     running = distributed.as_completed(loop=client.loop)
     window, window_read = 0, 0.0
@@ -218,14 +242,31 @@ def _completed(
                         block.args,
                         block.key,
                         stage.mark_path(block.key) if marked else None,
-                        key=f"{stage.name}-{block.key}-{suffix}",
+                        attempt,
+                        key=f"{stage.name}-{block.key}-{attempt}",
                     )
                 )
             if running.is_empty():
                 return
             yield _outcome(next(running), stage.name)
+    except Exception:
+        # Dask takes back a task that waits, but not one that runs.
+        client.cancel(list(running.futures))
+        _wait_for_none(client, give_up, attempt)
+        raise
     finally:
         client.cancel(list(running.futures))
+
+
+def _wait_for_none(
+    client: distributed.Client, count: Callable[..., int], of_what: str | Path
+) -> None:
+    """Wait until `count`, asked on every worker, is zero; a cluster that is gone has none."""
+    with suppress(OSError):
+        while client.status == "running" and any(
+            client.run(count, of_what, on_error="ignore").values()
+        ):
+            time.sleep(_POLL_SECONDS)
 
 
 def _outcome(future: distributed.Future[Any], stage_name: str) -> tuple[str, str, int, Stats]:
@@ -247,17 +288,58 @@ def _outcome(future: distributed.Future[Any], stage_name: str) -> tuple[str, str
 
 
 def execute_block(
-    function: Callable[..., Stats], args: tuple[Any, ...], key: str, mark: Path | None
+    function: Callable[..., Stats],
+    args: tuple[Any, ...],
+    key: str,
+    mark: Path | None,
+    attempt: str,
 ) -> tuple[str, str, int, Stats]:
     """Do one block on a worker, unless it is done, and commit its mark."""
     _limit_blas_threads()
-    if mark is not None and mark.exists():
-        stats: Stats = read_json(mark)
-    else:
-        stats = function(*args)
-        if mark is not None:
-            write_json(mark, stats)
+    _at_work[threading.get_ident()] = (attempt, mark)
+    try:
+        if attempt in _given_up:
+            raise FigrlError(f"Block {key} belongs to an attempt that has ended.")
+        stats = read_mark(mark) if mark is not None else None
+        if stats is None:
+            stats = function(*args)
+            if mark is not None:
+                write_json(mark, stats)
+    finally:
+        del _at_work[threading.get_ident()]
     return key, process_name(), peak_memory_bytes(), stats
+
+
+def read_mark(path: Path) -> Stats | None:
+    """What a finished block told; None if it has no mark, or one that cannot be read.
+
+    Marks are not forced to the disk one by one: a machine that loses its power may leave an empty
+    one behind, and its block is done again.
+    """
+    try:
+        stats: Stats = read_json(path)
+    except (FileNotFoundError, ValueError):
+        return None
+    return stats
+
+
+_at_work: dict[int, tuple[str, Path | None]] = {}
+"""By thread of this process: attempt and mark of the block that it is at."""
+
+_given_up: set[str] = set()
+"""Attempts of which this process begins no more blocks."""
+
+
+def blocks_at_work(marks: Path) -> int:
+    """Count the blocks of a job, known by its marks, that this process is at."""
+    at_work = tuple(_at_work.values())
+    return sum(mark is not None and mark.is_relative_to(marks) for _, mark in at_work)
+
+
+def give_up(attempt: str) -> int:
+    """Begin no more blocks of an attempt in this process; count those that it is at."""
+    _given_up.add(attempt)
+    return sum(other == attempt for other, _ in tuple(_at_work.values()))
 
 
 _blas_is_limited = False
@@ -310,10 +392,16 @@ def cluster_memory(client: distributed.Client, limit_bytes: int | None) -> Clust
     limit_bytes : int or None
         A limit per worker process that was asked for; the workers' own limit still holds.
     """
-    client.wait_for_workers(1, timeout=60)
+    # A task, for a cluster that adapts may start its first worker only when there is work.
+    first = client.submit(os.getpid, pure=False)
+    with suppress(TimeoutError):
+        first.result(timeout=_WORKER_WAIT_SECONDS)
     offers = client.run(_offer, on_error="ignore")
     if not offers:
-        raise ResourceError("The Dask cluster has no worker that answers. Start one and try again.")
+        raise ResourceError(
+            "The Dask cluster has no worker that answers. Start one, with figrl installed where it "
+            "runs, and try again."
+        )
     threads = max(threads for threads, _ in offers.values())
     memory = min(memory for _, memory in offers.values())
     return ClusterMemory(len(offers), threads, min(memory, limit_bytes or memory))

@@ -108,7 +108,7 @@ def _owner(text: str) -> str:
     try:
         owner = json.loads(text)
         return f"'{owner['purpose']}' (process {owner['process']})"
-    except (ValueError, KeyError):
+    except (ValueError, KeyError, TypeError):
         return "another job"
 
 
@@ -141,11 +141,13 @@ def existing_store(store: str | os.PathLike[str]) -> StorePaths:
 def read_manifest(folder: Path) -> dict[str, Any]:
     """Read the manifest of a graph or a run."""
     try:
-        manifest: dict[str, Any] = read_json(folder / "manifest.json")
+        manifest = read_json(folder / "manifest.json")
     except FileNotFoundError as error:
         raise BadInputError(f"{folder} is not complete: it has no manifest.json.") from error
     except ValueError as error:
         raise BadInputError(f"{folder / 'manifest.json'} is damaged: {error}.") from error
+    if not isinstance(manifest, dict):
+        raise BadInputError(f"{folder / 'manifest.json'} is damaged: it holds no object.")
     if manifest.get("format") != FORMAT:
         raise BadInputError(
             f"{folder} has layout {manifest.get('format')}; this version of figrl reads layout "

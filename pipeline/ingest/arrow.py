@@ -46,8 +46,9 @@ def strings_from_buffers(
     data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64]
 ) -> pa.LargeStringArray:
     """Make an Arrow array of bytes and offsets; nothing is copied."""
-    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
-    return pa.LargeStringArray.from_buffers(pa.large_string(), offsets.size - 1, buffers)
+    return pa.LargeStringArray.from_buffers(
+        offsets.size - 1, pa.py_buffer(offsets), pa.py_buffer(data)
+    )
 
 
 def sorted_ids(ids: pa.Array) -> pa.Array:
@@ -67,9 +68,7 @@ def search_sorted(hay: pa.Array, needles: pa.Array) -> npt.NDArray[np.int64]:
         if values.size == 0:
             return np.full(wanted.size, -1, np.int64)
         found = values[np.minimum(places, values.size - 1)] == wanted
-        there: npt.NDArray[np.int64] = np.where(
-            found & (places < values.size), places, -1 - places
-        )
+        there: npt.NDArray[np.int64] = np.where(found & (places < values.size), places, -1 - places)
         return there
     found_at: npt.NDArray[np.int64] = search_strings(*string_buffers(hay), *string_buffers(needles))
     return found_at

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -92,16 +92,22 @@ def build_graph(
     id_kind, weighted = agree(files, config)
     sizes = _agreed_sizes(folder, IngestSizes.for_memory(memory, id_kind))
     try:
-        scanned = _scan(job, files, config, sizes, folder)
+        stage = "scan" if sizes.id_kind == id_kind else "rescan"
+        scanned = _scan(stage, job, files, config, sizes, folder)
     except IdTypeChangedError as changed:
         job.monitor.note(f"Ids are not all integers ({changed}): reading them as text.")
-        remove(folder / "work")
-        remove(folder / "quarantine")
-        sizes = _agreed_sizes(folder, IngestSizes.for_memory(memory, "string"))
-        scanned = _scan(job, files, config, sizes, folder)
+        # Pieces that are still being read as integers will write their chunks and marks yet, so
+        # the text goes to a stage of its own.
+        sizes = replace(sizes, id_kind="string")
+        write_json(_sizes_path(folder), vars(sizes))
+        remove(folder / "work" / "scan")
+        scanned = _scan("rescan", job, files, config, sizes, folder)
     index = _merge_ids(job, scanned, sizes, folder)
     exchange = _exchange_edges(job, scanned, index, config, folder, weighted=weighted)
-    built = _build_blocks(job, index, exchange, sizes, folder)
+    task = BuildTask(
+        folder, folder / "work" / scanned.name, index, exchange, max_entries=sizes.build_entries
+    )
+    built = _build_blocks(job, task)
     entries = built.total("entries")
     return {
         "nodes": len(index),
@@ -124,7 +130,7 @@ def build_graph(
 
 def _agreed_sizes(folder: Path, wanted: IngestSizes) -> IngestSizes:
     """Sizes of the work that was begun, if it still fits; else begin again."""
-    path = folder / "work" / "sizes.json"
+    path = _sizes_path(folder)
     if path.exists():
         begun = IngestSizes(**read_json(path))
         if begun.fits(wanted):
@@ -134,7 +140,12 @@ def _agreed_sizes(folder: Path, wanted: IngestSizes) -> IngestSizes:
     return wanted
 
 
+def _sizes_path(folder: Path) -> Path:
+    return folder / "work" / "sizes.json"
+
+
 def _scan(
+    stage: str,
     job: Job,
     files: Sequence[SourceFile],
     config: IngestConfig,
@@ -142,15 +153,16 @@ def _scan(
     folder: Path,
 ) -> StageResult:
     task = ScanTask(
-        folder=folder / "work" / "scan",
+        folder=folder / "work" / stage,
         quarantine=folder / "quarantine",
         id_kind=sizes.id_kind,
-        strict_ids=config.ids == "int" or sizes.id_kind == "string",
+        # Parquet says what its ids are, and text beside it has to hold the same.
+        strict_ids=config.ids != "auto" or any(file.kind == "parquet" for file in files),
         fail=config.on_bad_edges == "fail",
         chunk_edges=sizes.chunk_edges,
     )
     pieces = split_into_pieces(files)
-    result = job.run("scan", scan_piece, [Block(piece.name, (task, piece)) for piece in pieces])
+    result = job.run(stage, scan_piece, [Block(piece.name, (task, piece)) for piece in pieces])
     if result.total("ids") == 0:
         raise BadInputError(
             f"{files[0].path}{' and the other files hold' if len(files) > 1 else ' holds'} no edge "
@@ -163,7 +175,7 @@ def _scan(
 
 def _merge_ids(job: Job, scanned: StageResult, sizes: IngestSizes, folder: Path) -> IdIndex:
     gathered = 2 * scanned.total("id_bytes") + RANGE_BYTES_PER_ENTRY * scanned.total("ids")
-    scan, bounds = folder / "work" / "scan", folder / "work" / "bounds.arrow"
+    scan, bounds = folder / "work" / scanned.name, folder / "work" / "bounds.arrow"
     ranges = math.ceil(gathered / (sizes.range_bytes / 2))
     chosen = job.run("ranges", choose_bounds, [Block("all", (scan, ranges, bounds))])
     numbers = range(chosen.total("ranges"))
@@ -196,17 +208,15 @@ def _exchange_edges(
         blocks=math.ceil(len(index) / block_rows),
         weighted=weighted,
     )
-    chunks = all_chunks(folder / "work" / "scan")
+    chunks = all_chunks(folder / "work" / scanned.name)
     blocks = [Block(chunk.name, (chunk, index, exchange)) for chunk in chunks]
     job.run("relabel", relabel_chunk, blocks)
     return exchange
 
 
-def _build_blocks(
-    job: Job, index: IdIndex, exchange: Exchange, sizes: IngestSizes, folder: Path
-) -> StageResult:
+def _build_blocks(job: Job, task: BuildTask) -> StageResult:
+    shape, chunks = (len(task.index),), (task.exchange.block_rows,)
     for name, dtype in (("degrees", np.float64), ("keys", np.uint64)):
-        ensure_zarr(folder / name, shape=(len(index),), chunks=(exchange.block_rows,), dtype=dtype)
-    task = BuildTask(folder, folder / "work" / "scan", index, exchange, sizes.build_entries)
-    blocks = [Block(f"{block:06d}", (task, block)) for block in range(exchange.blocks)]
+        ensure_zarr(task.graph / name, shape=shape, chunks=chunks, dtype=dtype)
+    blocks = [Block(f"{block:06d}", (task, block)) for block in range(task.exchange.blocks)]
     return job.run("build", build_block, blocks)

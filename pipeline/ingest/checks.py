@@ -15,11 +15,12 @@ import pyarrow.parquet as pq
 from pipeline.errors import IdTypeChangedError, bad_row
 from pipeline.files import written_aside
 from pipeline.ingest.arrow import IdKind, id_type, to_numpy
-from pipeline.ingest.readers import RawBatch, to_numbers
+from pipeline.ingest.batches import RawBatch
 from pipeline.ingest.sources import Piece
 
 Mask = npt.NDArray[np.bool_]
 
+_NUMBER = r"^[+-]?((\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|(?i:inf|infinity|nan))$"
 _REMEDY = "Correct or remove the row, or set such rows aside with --on-bad-edges quarantine"
 
 QUARANTINE_SCHEMA = pa.schema(
@@ -100,14 +101,14 @@ def check_edges(
 
 
 def _refuse(batch: RawBatch, problems: list[tuple[Mask, str]], quarantine: Quarantine) -> Mask:
-    refused = np.zeros(len(batch.source), bool)
-    for mask, reason in problems:
-        for at in np.flatnonzero(mask & ~refused):
-            values = {"source": _text(batch.source[at]), "target": _text(batch.target[at])}
-            if batch.weight is not None:
-                values["weight"] = _text(batch.weight[at])
-            quarantine.add(int(batch.rows[at]), reason, **values)
-        refused |= mask
+    """Refuse rows in the order of the file, each for the first of its problems."""
+    masks = np.array([mask for mask, _ in problems])
+    refused: Mask = np.logical_or.reduce(masks)
+    for at in np.flatnonzero(refused):
+        values = {"source": _text(batch.source[at]), "target": _text(batch.target[at])}
+        if batch.weight is not None:
+            values["weight"] = _text(batch.weight[at])
+        quarantine.add(batch.rows[at], problems[int(masks[:, at].argmax())][1], **values)
     return refused
 
 
@@ -148,6 +149,11 @@ def _fits_int64(text: str | None) -> bool:
 
 
 def _as_numbers(column: pa.Array) -> pa.Array:
-    if pa.types.is_large_string(column.type):
-        return to_numbers(column)
-    return column.cast(pa.float64(), safe=False)
+    """Float64 of a column; null where a text is not a number."""
+    if not pa.types.is_large_string(column.type):
+        return column.cast(pa.float64(), safe=False)
+    try:
+        return column.cast(pa.float64())
+    except pa.ArrowInvalid:
+        good = pc.match_substring_regex(column, _NUMBER)
+        return pc.if_else(good, column, pa.scalar(None, column.type)).cast(pa.float64())

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -56,18 +57,21 @@ def relabel_chunk(chunk: Chunk, index: IdIndex, exchange: Exchange) -> Stats:
     """Turn a chunk's ids into rows and write both directions of its edges, ordered by block."""
     rows_of_ids = index.rows_of(map_ids(chunk.ids))
     ends = rows_of_ids[chunk.load_places()]
-    rows = np.concatenate([ends[0], ends[1]])
-    columns = np.concatenate([ends[1], ends[0]])
-    blocks = (rows // exchange.block_rows).astype(np.int32)
-    # Stable, so that repeated edges stay in the order of the input and their weights are summed
+    # The directions of an edge stand side by side and the sort is stable, so repeated edges stay
+    # in the order of the input, whichever way round they are written, and their weights are summed
     # in that order for both ends: the stored matrix is symmetric to the last bit.
+    rows, columns = ends.ravel(order="F"), ends[::-1].ravel(order="F")
+    blocks = (rows // exchange.block_rows).astype(np.int32)
     order = np.argsort(blocks, kind="stable")
     starts = np.zeros(exchange.blocks + 1, np.int64)
     np.cumsum(np.bincount(blocks, minlength=exchange.blocks), out=starts[1:])
     local = (rows - blocks * np.int64(exchange.block_rows)).astype(np.uint32)
-    written = [("rows", local[order]), ("columns", columns[order])]
+    written: list[tuple[str, npt.NDArray[Any]]] = [
+        ("rows", local[order]),
+        ("columns", columns[order]),
+    ]
     if exchange.weighted:
-        written.append(("weights", np.tile(load_array(chunk.weights), 2)[order]))
+        written.append(("weights", np.repeat(load_array(chunk.weights), 2)[order]))
     for what, values in written:
         save_array(exchange.path(chunk.name, what), values)
     save_array(exchange.path(chunk.name, "starts"), starts)
@@ -122,13 +126,13 @@ def build_block(task: BuildTask, block: int) -> Stats:
             compression="none",
         ) as writer,
     ):
-        for rows, columns, weights in _merged_parts(task, block):
+        for rows, columns, weights in _row_groups(_merged_parts(task, block)):
             degrees += np.bincount(rows, weights, minlength=degrees.size)
             counts += np.bincount(rows, minlength=degrees.size)
             entries += rows.size
             data = [pa.array(rows + start), pa.array(columns)]
             if not all_ones:
-                data.append(pa.array(weights if weights is not None else np.ones(rows.size)))
+                data.append(pa.array(weights))
             writer.write_table(pa.table(data, schema), row_group_size=ROW_GROUP_EDGES)
     ids = task.index.ids_of(start, stop)
     write_rows(open_zarr(task.graph / "degrees"), start, degrees)
@@ -168,6 +172,37 @@ def _merged_parts(task: BuildTask, block: int) -> Iterator[Part]:
             keys, begins = np.unique(keys, return_index=True)
             weights = np.add.reduceat(weights, begins) if keys.size else weights
         yield keys >> bits, keys & ((1 << bits) - 1), weights
+
+
+def _row_groups(parts: Iterator[Part]) -> Iterator[Part]:
+    """Cut parts anew, so that row groups do not depend on how many rows were sorted at a time."""
+    waiting: list[Part] = []
+    room = ROW_GROUP_EDGES
+    for part in parts:
+        start, size = 0, part[0].size
+        while size - start >= room:
+            yield _joined([*waiting, _cut(part, start, start + room)])
+            start, waiting, room = start + room, [], ROW_GROUP_EDGES
+        waiting.append(_cut(part, start, size))
+        room -= size - start
+    if room < ROW_GROUP_EDGES:
+        yield _joined(waiting)
+
+
+def _cut(part: Part, start: int, stop: int) -> Part:
+    # A copy, so that a few rows that wait for the next part do not keep all of theirs in memory.
+    rows, columns, weights = part
+    weights = None if weights is None else weights[start:stop].copy()
+    return rows[start:stop].copy(), columns[start:stop].copy(), weights
+
+
+def _joined(parts: list[Part]) -> Part:
+    weights = [part[2] for part in parts if part[2] is not None]
+    return (
+        np.concatenate([part[0] for part in parts]),
+        np.concatenate([part[1] for part in parts]),
+        np.concatenate(weights) if weights else None,
+    )
 
 
 def _row_cuts(task: BuildTask, block: int) -> list[tuple[int, int]]:

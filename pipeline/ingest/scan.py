@@ -103,7 +103,7 @@ def _chunks(task: ScanTask, piece: Piece, quarantine: Quarantine) -> Iterator[Ed
     edges = id_bytes = 0
     for batch in read_piece(piece, task.id_kind, strict=task.strict_ids):
         checked = check_edges(batch, task.id_kind, quarantine, strict_ids=task.strict_ids)
-        for part in _slices(checked):
+        for part in _slices(checked, min(BATCH_ROWS, task.chunk_edges)):
             waiting.append(part)
             edges += len(part.source)
             id_bytes += part.source.nbytes + part.target.nbytes
@@ -114,13 +114,10 @@ def _chunks(task: ScanTask, piece: Piece, quarantine: Quarantine) -> Iterator[Ed
         yield _joined(waiting)
 
 
-def _slices(edges: Edges) -> Iterator[Edges]:
-    for start in range(0, len(edges.source), BATCH_ROWS):
-        stop = start + BATCH_ROWS
-        weight = None if edges.weight is None else edges.weight[start:stop]
-        yield Edges(
-            edges.source.slice(start, BATCH_ROWS), edges.target.slice(start, BATCH_ROWS), weight
-        )
+def _slices(edges: Edges, rows: int) -> Iterator[Edges]:
+    for start in range(0, len(edges.source), rows):
+        weight = None if edges.weight is None else edges.weight[start : start + rows]
+        yield Edges(edges.source.slice(start, rows), edges.target.slice(start, rows), weight)
 
 
 def _joined(parts: list[Edges]) -> Edges:

@@ -1,0 +1,103 @@
+"""The jobs in order, as a person or a script would run them."""
+
+from __future__ import annotations
+
+import pyarrow.parquet as pq
+import pytest
+
+from jobs.main import figrl as group
+from tests.reference import write_edges
+
+
+@pytest.mark.parametrize("job", sorted(group.commands))
+def test_help_teaches_by_example(figrl, job):
+    outcome = figrl(job, "--help", on_cluster=False)
+    assert outcome.code == 0
+    assert "Example" in outcome.out
+    assert f"  figrl {job}" in outcome.out
+
+
+def test_the_commands_help_shows_a_first_run_and_the_exit_codes(figrl):
+    outcome = figrl("--help", on_cluster=False)
+    for part in (
+        "figrl demo",
+        "figrl ingest edges/*.parquet --store store",
+        "6 the store is in use",
+    ):
+        assert part in outcome.out
+    assert figrl(on_cluster=False).out == outcome.out
+
+
+def test_json_is_alone_on_standard_output(figrl, store):
+    embedded = figrl("embed", "--store", store, "--dim", 4, "--sketch-size", 32, "--json")
+    report = embedded.json
+    assert embedded.code == 0
+    assert "sketch: 5 blocks" in embedded.err
+    assert [stage["name"] for stage in report["stages"]] == [
+        "sketch",
+        "factor",
+        "factor-solve",
+        "vectors",
+    ]
+    assert all(worker["peak_bytes"] > 10**8 for worker in report["workers"])
+    assert report["peak_worker_bytes"] <= report["plan"]["peak_worker_bytes"]
+    assert report["already_done"] is False
+    again = figrl("embed", "--store", store, "--dim", 4, "--sketch-size", 32, "--json")
+    assert again.json["already_done"] is True
+    assert again.json["run"] == report["run"]
+
+
+def test_plan_tells_the_cost_of_each_stage_and_runs_nothing(figrl, store):
+    plan = figrl("plan", "--store", store, "--dim", 4, "--sketch-size", 77, "--json").json
+    assert {stage["name"] for stage in plan["stages"]} == {
+        "sketch",
+        "factor",
+        "factor-solve",
+        "vectors",
+    }
+    for stage in plan["stages"]:
+        for fact in ("tasks", "read_bytes", "written_bytes", "flops", "peak_bytes"):
+            assert stage[fact] > 0
+    assert plan["disk_bytes"] < plan["free_disk_bytes"]
+    shown = figrl("plan", "--store", store, "--dim", 4, "--sketch-size", 77)
+    assert "299 nodes" in shown.out
+    assert "factor-solve" in shown.out
+
+
+def test_a_rule_that_asks_for_too_many_columns_is_noted(figrl, store):
+    shown = figrl("plan", "--store", store, "--dim", 4, "--epsilon", 0.1)
+    assert "The paper's rule asks for 2,281 sketch columns" in shown.out.replace("\n", " ")
+    run = figrl("embed", "--store", store, "--dim", 4, "--epsilon", 0.2)
+    assert "note: The paper's rule asks for 571 sketch columns" in run.err
+
+
+def test_from_edges_to_vectors_of_new_nodes(figrl, tmp_path):
+    edges = [(f"n{i:02d}", f"n{(i * 7 + 3) % 40:02d}") for i in range(40)]
+    edges += [(f"n{i:02d}", f"n{(i + 1) % 40:02d}") for i in range(40)]
+    path = write_edges(tmp_path / "edges.parquet", edges)
+    store = tmp_path / "store"
+    ingested = figrl("ingest", path, "--store", store)
+    assert ingested.code == 0
+    assert "40" in ingested.out
+    assert f"Next: figrl embed --store {store}" in ingested.out
+    assert figrl("embed", "--store", store, "--dim", 5, "--sketch-size", 20).code == 0
+    exported = figrl("export", "--store", store, "--out", tmp_path / "v.parquet")
+    assert exported.code == 0
+    assert pq.read_table(tmp_path / "v.parquet").num_rows == 40
+    new = write_edges(tmp_path / "new.parquet", [("new", "n01"), ("new", "n02"), ("new", "gone")])
+    folded = figrl("fold-in", new, "--store", store, "--out", tmp_path / "new-vectors")
+    assert folded.code == 0
+    assert "edges to unknown nodes" in folded.out
+    assert pq.read_table(tmp_path / "new-vectors")["id"].to_pylist() == ["new"]
+    status = figrl("status", "--store", store, "--json").json
+    assert status["current"] == status["runs"][0]["run"]
+    assert status["unfinished"] == []
+    assert "current" in figrl("status", "--store", store).out
+
+
+def test_the_demo_recovers_what_it_planted(figrl, tmp_path):
+    report = figrl("demo", "--keep", tmp_path / "kept", "--json").json
+    assert report["agreement"] > 0.85
+    assert report["new_nodes"] == 1000
+    assert report["new_nodes_agreement"] > 0.7
+    assert figrl("status", "--store", tmp_path / "kept").code == 0
