@@ -9,8 +9,8 @@ import click
 
 from jobs.console import emit, facts
 from jobs.options import running_options, session, store_option
-from pipeline.api import run_export
 from pipeline.measure import human_seconds
+from pipeline.serve.calls import run_export
 from pipeline.store import existing_store
 
 

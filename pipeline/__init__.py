@@ -6,8 +6,9 @@ ingest("edges/", store="store")
 vectors = embed("store", dim=64).vectors        # a lazy dask.array
 """
 
-from pipeline.api import FoldedNodes, embed, export, fold_in, ingest
+from pipeline.api import embed, ingest
 from pipeline.graph import Graph
+from pipeline.serve.calls import FoldedNodes, export, fold_in
 from pipeline.serve.embedding import Embedding, StoreView, open_store
 
 __all__ = [

@@ -12,13 +12,15 @@ import os
 import threading
 import time
 import uuid
-from collections.abc import Callable, Generator, Sequence
-from contextlib import closing, suppress
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 import distributed
+from distributed.client import FutureCancelledError
+from distributed.comm.core import CommClosedError
 from distributed.scheduler import KilledWorker
 from distributed.system import MEMORY_LIMIT
 from threadpoolctl import threadpool_limits
@@ -195,7 +197,8 @@ def run_stage(client: distributed.Client, stage: Stage, monitor: Monitor) -> Sta
     monitor.started(result)
     if missing:
         (stage.marks / stage.name).mkdir(parents=True, exist_ok=True)
-        client.run(reset_peak_memory, on_error="ignore")
+        with _cluster_there(stage.name):
+            client.run(reset_peak_memory, on_error="ignore")
         with closing(_completed(client, stage, missing)) as completed:
             for key, worker, peak, stats in completed:
                 result.stats[key] = stats
@@ -232,7 +235,8 @@ def _completed(
     try:
         while True:
             if time.monotonic() - window_read > _WINDOW_REFRESH_SECONDS:
-                threads = sum(client.nthreads().values())
+                with _cluster_there(stage.name):
+                    threads = sum(client.nthreads().values())
                 window, window_read = max(4, _WINDOW_PER_THREAD * threads), time.monotonic()
             while running.count() < window and (block := next(waiting, None)) is not None:
                 running.add(
@@ -280,11 +284,24 @@ def _outcome(future: distributed.Future[Any], stage_name: str) -> tuple[str, str
             "smaller tiles are used, or give the workers fewer threads. Finished blocks are kept; "
             "run the same command again to go on."
         ) from error
-    except distributed.client.FutureCancelledError as error:
-        raise FigrlError(
-            f"The Dask cluster went away during stage '{stage_name}' ({error}). Finished blocks "
-            "are kept; run the same command again to go on."
-        ) from error
+    except (FutureCancelledError, CommClosedError) as error:
+        raise _cluster_lost(stage_name, error) from error
+
+
+@contextmanager
+def _cluster_there(stage_name: str) -> Iterator[None]:
+    """Say it in words if the scheduler does not answer."""
+    try:
+        yield
+    except OSError as error:
+        raise _cluster_lost(stage_name, error) from error
+
+
+def _cluster_lost(stage_name: str, error: BaseException) -> FigrlError:
+    return FigrlError(
+        f"The Dask cluster went away during stage '{stage_name}' ({error}). Finished blocks are "
+        "kept; run the same command again to go on."
+    )
 
 
 def execute_block(

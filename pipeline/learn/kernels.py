@@ -2,9 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numba
 import numpy as np
 import numpy.typing as npt
+from llvmlite import ir
+from numba.core import cgutils, types
+from numba.extending import intrinsic
+
+_AHEAD = 6
+"""Entries by which rows of the operand are fetched before they are added.
+
+The rows that a node's neighbours have lie anywhere in memory, so without it every one of them is
+waited for; with it the product ran 1.5 to 2 times faster at 64 to 176 columns."""
+
+_LINE = 16
+"""Floats in a line of the processor's cache."""
 
 
 def accumulate(
@@ -38,6 +52,41 @@ def accumulate(
         _add_weighted_rows(rows, columns, weights, operand, out, first_row, first_column)
 
 
+@intrinsic
+def _prefetch(_: Any, array: Any, row: Any, column: Any) -> Any:
+    """Ask the processor for the cache line of ``array[row, column]``."""
+    signature = types.void(array, row, column)
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        kind = signature.args[0]
+        data = context.make_array(kind)(context, builder, args[0])
+        place = cgutils.get_item_pointer(
+            context, builder, kind, data, [args[1], args[2]], wraparound=False
+        )
+        pointer, number = ir.IntType(8).as_pointer(), ir.IntType(32)
+        of_llvm = ir.FunctionType(ir.VoidType(), [pointer, number, number, number])
+        call = cgutils.get_or_insert_function(builder.module, of_llvm, "llvm.prefetch.p0")
+        # For reading, to be kept in all levels of the cache, data and not instructions.
+        builder.call(call, [builder.bitcast(place, pointer), number(0), number(3), number(1)])
+        return context.get_dummy_value()
+
+    return signature, generate
+
+
+@numba.njit(nogil=True, cache=True, inline="always")
+def _fetch_ahead(
+    columns: npt.NDArray[np.int64],
+    entry: int,
+    operand: npt.NDArray[np.float32],
+    first_column: int,
+) -> None:
+    if entry + _AHEAD < columns.size:
+        j = columns[entry + _AHEAD] - first_column
+        if 0 <= j < operand.shape[0]:
+            for c in range(0, operand.shape[1], _LINE):
+                _prefetch(operand, j, c)  # type: ignore[call-arg]
+
+
 @numba.njit(nogil=True, cache=True)
 def _add_rows(
     rows: npt.NDArray[np.int64],
@@ -49,6 +98,7 @@ def _add_rows(
 ) -> None:
     held, width = operand.shape
     for entry in range(rows.size):
+        _fetch_ahead(columns, entry, operand, first_column)
         j = columns[entry] - first_column
         if 0 <= j < held:
             i = rows[entry] - first_row
@@ -68,6 +118,7 @@ def _add_weighted_rows(
 ) -> None:
     held, width = operand.shape
     for entry in range(rows.size):
+        _fetch_ahead(columns, entry, operand, first_column)
         j = columns[entry] - first_column
         if 0 <= j < held:
             i = rows[entry] - first_row
