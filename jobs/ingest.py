@@ -31,7 +31,9 @@ weights; where there are, they are summed. Self-loops are dropped and counted.
 )
 @click.argument("edges", nargs=-1, required=True)
 @store_option
-@config_options(IngestConfig, "source", "target", "weight", "ids", "on_bad_edges", "block_rows")
+@config_options(
+    IngestConfig, "source", "target", "weight", "ids", "csv_header", "on_bad_edges", "block_rows"
+)
 @running_options
 def command(
     edges: tuple[str, ...],

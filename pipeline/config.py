@@ -34,6 +34,9 @@ class IngestConfig(_Options):
     ids: Literal["auto", "int", "string"] = Field(
         "auto", description="How to read ids in text: auto takes integers if all of them are."
     )
+    csv_header: Literal["auto", "yes", "no"] = Field(
+        "auto", description="Whether CSV begins with names; auto: unless it begins with numbers."
+    )
     on_bad_edges: Literal["fail", "quarantine"] = Field(
         "fail", description="Stop at the first bad row, or set bad rows aside and go on."
     )

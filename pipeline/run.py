@@ -298,8 +298,9 @@ def _cluster_there(stage_name: str) -> Iterator[None]:
 
 
 def _cluster_lost(stage_name: str, error: BaseException) -> FigrlError:
+    reason = " ".join(str(error).split()).rstrip(".")
     return FigrlError(
-        f"The Dask cluster went away during stage '{stage_name}' ({error}). Finished blocks are "
+        f"The Dask cluster went away during stage '{stage_name}' ({reason}). Finished blocks are "
         "kept; run the same command again to go on."
     )
 

@@ -21,6 +21,9 @@ from pipeline.ingest.sources import Piece
 Mask = npt.NDArray[np.bool_]
 
 _NUMBER = r"^[+-]?((\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|(?i:inf|infinity|nan))$"
+_LARGEST_WEIGHT = 1e30
+"""Products are in float32, which ends at 3e38; a node may have many edges."""
+
 _REMEDY = "Correct or remove the row, or set such rows aside with --on-bad-edges quarantine"
 
 QUARANTINE_SCHEMA = pa.schema(
@@ -92,6 +95,8 @@ def check_edges(
         with np.errstate(invalid="ignore"):
             problems.append((~np.isfinite(weight), "the weight is not finite"))
             problems.append((~(weight > 0), "the weight is not positive"))
+            far = (weight < 1 / _LARGEST_WEIGHT) | (weight > _LARGEST_WEIGHT)
+            problems.append((far, "the weight is not between 1e-30 and 1e30"))
     refused = _refuse(batch, problems, quarantine)
     if refused.any():
         keep = pa.array(~refused)

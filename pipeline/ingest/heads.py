@@ -13,7 +13,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from pipeline.config import IngestConfig
-from pipeline.errors import BadInputError
+from pipeline.errors import BadInputError, ConfigError
 from pipeline.ingest.arrow import IdKind
 
 HEAD_BYTES = 64 << 10
@@ -119,8 +119,7 @@ def look_at_csv(path: str, config: IngestConfig) -> dict[str, Any]:
     delimiter = "\t" if Path(path.removesuffix(".gz")).suffix.lower() == ".tsv" else ","
     rows = _first_csv_rows(path, delimiter)
     first = [value or "" for value in rows[0]]
-    named = config.source is not None or config.target is not None or config.weight is not None
-    header = named or not all(map(_is_number, first[:2]))
+    header = _has_header(first, config)
     names = first if header else [f"f{i}" for i in range(len(first))]
     chosen = _choose_columns(path, names, config)
     data = rows[1:] if header else rows
@@ -136,6 +135,16 @@ def look_at_csv(path: str, config: IngestConfig) -> dict[str, Any]:
         "delimiter": delimiter,
         "header": header,
     }
+
+
+def _has_header(first: Sequence[str], config: IngestConfig) -> bool:
+    """Whether the first row of a CSV file holds names."""
+    named = config.source is not None or config.target is not None or config.weight is not None
+    if config.csv_header != "auto":
+        if named and config.csv_header == "no":
+            raise ConfigError("--source, --target and --weight need names: leave --csv-header out.")
+        return config.csv_header == "yes"
+    return named or not all(map(_is_number, first[:2]))
 
 
 def _first_csv_rows(path: str, delimiter: str) -> list[list[str | None]]:

@@ -10,6 +10,8 @@ import distributed
 import pyarrow.parquet as pq
 import pytest
 
+from pipeline import ingest
+from pipeline.errors import BadInputError
 from tests.ingest.stored import assert_holds, ingested, message_of, quarantined
 from tests.reference import write_edges
 
@@ -184,3 +186,10 @@ def test_all_rows_set_aside(tmp_path: Path, client: distributed.Client) -> None:
     message = message_of(client, path, tmp_path / "store", on_bad_edges="quarantine")
     assert message.startswith(str(path))
     assert "2 rows were rejected" in message
+
+
+@pytest.mark.parametrize("weight", [1e31, 1e-31, 5e300])
+def test_a_weight_that_float32_could_not_hold_is_refused(client, tmp_path, weight):
+    path = write_edges(tmp_path / "edges.parquet", [(1, 2, 1.0), (2, 3, weight)])
+    with pytest.raises(BadInputError, match=r"row 2: the weight is not between 1e-30 and 1e30"):
+        ingest(path, store=tmp_path / "store", client=client)

@@ -12,7 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.errors import BadInputError
+from pipeline import ingest
+from pipeline.errors import BadInputError, ConfigError
 from pipeline.ingest.sources import find_files
 from tests.ingest.stored import Edges, assert_holds, ingested
 from tests.reference import write_edges
@@ -241,3 +242,14 @@ def test_unknown_ending_names_the_known_ones(tmp_path: Path) -> None:
         ".gz",
     ):
         assert ending in caught.value.message
+
+
+def test_a_csv_of_words_without_a_header(client, tmp_path):
+    path = tmp_path / "edges.csv"
+    path.write_text("ann,bob\nbob,cat\n")
+    guessed = ingest(path, store=tmp_path / "guessed", client=client)
+    assert (guessed.nodes, guessed.edges) == (2, 1)
+    told = ingest(path, store=tmp_path / "told", client=client, csv_header="no")
+    assert (told.nodes, told.edges) == (3, 2)
+    with pytest.raises(ConfigError, match="need names"):
+        ingest(path, store=tmp_path / "x", client=client, csv_header="no", source="ann")
