@@ -13,15 +13,13 @@ from pipeline.config import IngestConfig
 from pipeline.errors import BadInputError, IdTypeChangedError, ResourceError
 from pipeline.files import ensure_zarr, free_bytes, read_json, remove, write_json
 from pipeline.ingest.arrow import IdKind
+from pipeline.ingest.exchange import RELABEL_BYTES_PER_EDGE, Exchange, relabel_chunk
 from pipeline.ingest.ids import RANGE_BYTES_PER_ENTRY, IdIndex, choose_bounds, merge_range
 from pipeline.ingest.partition import (
     BUILD_BYTES_PER_ENTRY,
-    RELABEL_BYTES_PER_EDGE,
     BuildTask,
-    Exchange,
     build_block,
     choose_block_rows,
-    relabel_chunk,
 )
 from pipeline.ingest.scan import SCAN_BYTES_PER_EDGE, ScanTask, all_chunks, list_chunks, scan_piece
 from pipeline.ingest.sources import SourceFile, agree, split_into_pieces
@@ -195,7 +193,7 @@ def _exchange_edges(
     weighted: bool,
 ) -> Exchange:
     entries = 2 * scanned.total("edges")
-    needed = entries * (28 if weighted else 18)
+    needed = entries * (28 if weighted else 14)
     if not (folder / "work" / "marks" / "relabel").exists() and needed > free_bytes(folder):
         raise ResourceError(
             f"ingest needs about {human_bytes(needed)} of disk at {folder}, and "
@@ -206,6 +204,7 @@ def _exchange_edges(
         folder=folder / "work" / "exchange",
         block_rows=block_rows,
         blocks=math.ceil(len(index) / block_rows),
+        column_bits=max(len(index) - 1, 1).bit_length(),
         weighted=weighted,
     )
     chunks = all_chunks(folder / "work" / scanned.name)

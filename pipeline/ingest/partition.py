@@ -1,15 +1,10 @@
-"""Last steps of ingest: edges go to the row blocks of both their ends, and blocks are built.
-
-A row block is a run of rows, `block_rows` long. The exchange goes through files: a chunk's edges
-are written once, ordered by block, and a block reads its part of every chunk.
-"""
+"""Last step of ingest: each row block sorts and merges its edges and is written for good."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,65 +12,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline.errors import ResourceError
-from pipeline.files import load_array, open_zarr, save_array, write_rows, written_aside
-from pipeline.ingest.arrow import map_ids, node_keys, parquet_id_type
+from pipeline.files import open_zarr, write_rows, written_aside
+from pipeline.ingest.arrow import node_keys, parquet_id_type
+from pipeline.ingest.exchange import Exchange, Keys, Weights
 from pipeline.ingest.ids import IdIndex
-from pipeline.ingest.scan import Chunk, all_chunks
+from pipeline.ingest.scan import all_chunks
 from pipeline.measure import human_bytes
 from pipeline.run import Stats
 
 ROW_GROUP_EDGES = 1 << 20
 """Edges in a row group of the stored graph: what a product holds of a block at a time."""
 
-RELABEL_BYTES_PER_EDGE = 160
-"""Peak memory of a relabelling per edge of a chunk, both directions counted in."""
-
 BUILD_BYTES_PER_ENTRY = 72
 """Peak memory of a build per entry (one direction of an edge) that is sorted at a time."""
-
-
-@dataclass(frozen=True)
-class Exchange:
-    """The files that carry edges from chunks to row blocks."""
-
-    folder: Path
-    block_rows: int
-    blocks: int
-    weighted: bool
-
-    def path(self, chunk: str, what: str) -> Path:
-        """Where a column of a chunk's exchanged edges lies."""
-        return self.folder / f"{chunk}.{what}.npy"
-
-    def part(self, chunk: str, block: int) -> tuple[int, int]:
-        """Entries of a chunk that belong to a block."""
-        starts = load_array(self.path(chunk, "starts"), mapped=True)
-        return int(starts[block]), int(starts[block + 1])
-
-
-def relabel_chunk(chunk: Chunk, index: IdIndex, exchange: Exchange) -> Stats:
-    """Turn a chunk's ids into rows and write both directions of its edges, ordered by block."""
-    rows_of_ids = index.rows_of(map_ids(chunk.ids))
-    ends = rows_of_ids[chunk.load_places()]
-    # The directions of an edge stand side by side and the sort is stable, so repeated edges stay
-    # in the order of the input, whichever way round they are written, and their weights are summed
-    # in that order for both ends: the stored matrix is symmetric to the last bit.
-    rows, columns = ends.ravel(order="F"), ends[::-1].ravel(order="F")
-    blocks = (rows // exchange.block_rows).astype(np.int32)
-    order = np.argsort(blocks, kind="stable")
-    starts = np.zeros(exchange.blocks + 1, np.int64)
-    np.cumsum(np.bincount(blocks, minlength=exchange.blocks), out=starts[1:])
-    local = (rows - blocks * np.int64(exchange.block_rows)).astype(np.uint32)
-    written: list[tuple[str, npt.NDArray[Any]]] = [
-        ("rows", local[order]),
-        ("columns", columns[order]),
-    ]
-    if exchange.weighted:
-        written.append(("weights", np.repeat(load_array(chunk.weights), 2)[order]))
-    for what, values in written:
-        save_array(exchange.path(chunk.name, what), values)
-    save_array(exchange.path(chunk.name, "starts"), starts)
-    return {"written_bytes": sum(values.nbytes for _, values in written)}
 
 
 @dataclass(frozen=True)
@@ -160,18 +109,26 @@ Part = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.float6
 
 def _merged_parts(task: BuildTask, block: int) -> Iterator[Part]:
     """Merged edges of a block, sorted by row then column, as many rows at a time as fit."""
-    bits = max(len(task.index) - 1, 1).bit_length()
+    bits = task.exchange.column_bits
     for first, last in _row_cuts(task, block):
-        rows, columns, weights = _gather(task, block, first, last)
-        keys = (rows.astype(np.int64) << bits) | columns
+        keys, weights = _gather(task, block, first, last)
         if weights is None:
-            keys = np.unique(keys)
+            keys.sort()
+            keys = keys[_is_first(keys)]
         else:
             order = np.argsort(keys, kind="stable")
             keys, weights = keys[order], weights[order]
-            keys, begins = np.unique(keys, return_index=True)
+            begins = np.flatnonzero(_is_first(keys))
+            keys = keys[begins]
             weights = np.add.reduceat(weights, begins) if keys.size else weights
         yield keys >> bits, keys & ((1 << bits) - 1), weights
+
+
+def _is_first(keys: Keys) -> npt.NDArray[np.bool_]:
+    """Where a key differs from the one before it."""
+    first = np.ones(keys.size, bool)
+    np.not_equal(keys[1:], keys[:-1], out=first[1:])
+    return first
 
 
 def _row_groups(parts: Iterator[Part]) -> Iterator[Part]:
@@ -212,8 +169,8 @@ def _row_cuts(task: BuildTask, block: int) -> list[tuple[int, int]]:
     if sum(stop - start for start, stop in parts) <= task.max_entries:
         return [(0, exchange.block_rows)]
     counts = np.zeros(exchange.block_rows, np.int64)
-    for chunk, (start, stop) in zip(task.chunks, parts, strict=True):
-        rows = load_array(exchange.path(chunk, "rows"), mapped=True)[start:stop]
+    for chunk in task.chunks:
+        rows = exchange.keys(chunk, block) >> exchange.column_bits
         counts += np.bincount(rows, minlength=counts.size)
     heaviest = int(counts.argmax())
     if counts[heaviest] > task.max_entries:
@@ -235,36 +192,26 @@ def _row_cuts(task: BuildTask, block: int) -> list[tuple[int, int]]:
     return cuts
 
 
-def _gather(
-    task: BuildTask, block: int, first: int, last: int
-) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64], npt.NDArray[np.float64] | None]:
+def _gather(task: BuildTask, block: int, first: int, last: int) -> tuple[Keys, Weights | None]:
     """Entries of a block in the rows from `first` up to `last`, in the order of the input."""
     exchange = task.exchange
-    whole = (first, last) == (0, exchange.block_rows)
-    columns: dict[str, list[npt.NDArray[np.generic]]] = {"rows": [], "columns": [], "weights": []}
+    low, high = first << exchange.column_bits, last << exchange.column_bits
+    keys, weights = [], []
     for chunk in task.chunks:
-        start, stop = exchange.part(chunk, block)
-        rows = load_array(exchange.path(chunk, "rows"), mapped=True)[start:stop]
-        chosen = slice(None) if whole else (rows >= first) & (rows < last)
-        columns["rows"].append(rows[chosen])
-        for what in ("columns", "weights")[: 2 if exchange.weighted else 1]:
-            values = load_array(exchange.path(chunk, what), mapped=True)[start:stop]
-            columns[what].append(values[chosen])
-    weights = np.concatenate(columns["weights"]) if exchange.weighted else None
-    return np.concatenate(columns["rows"]), np.concatenate(columns["columns"]), weights
+        found = exchange.keys(chunk, block)
+        chosen = (found >= low) & (found < high)
+        keys.append(found[chosen])
+        if exchange.weighted:
+            weights.append(exchange.weights(chunk, block)[chosen])
+    return np.concatenate(keys), np.concatenate(weights) if exchange.weighted else None
 
 
 def _all_weights_are_one(task: BuildTask, block: int) -> bool:
     """Whether the block's merged weights are all 1, so that the column can be left out."""
-    for chunk in task.chunks:
-        start, stop = task.exchange.part(chunk, block)
-        weights = load_array(task.exchange.path(chunk, "weights"), mapped=True)[start:stop]
-        if (weights != 1).any():
-            return False
-    for _, _, merged in _merged_parts(task, block):
-        if merged is not None and (merged != 1).any():
-            return False
-    return True
+    if any((task.exchange.weights(chunk, block) != 1).any() for chunk in task.chunks):
+        return False
+    merged = (weights for _, _, weights in _merged_parts(task, block))
+    return all(weights is None or bool((weights == 1).all()) for weights in merged)
 
 
 def choose_block_rows(nodes: int, entries: int) -> int:
