@@ -1,0 +1,339 @@
+"""The store and its files: one writer, nothing half-written, and clear words for what is broken."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pipeline.errors import BadInputError, ConfigError, StoreInUseError
+from pipeline.files import (
+    digest,
+    ensure_zarr,
+    free_bytes,
+    load_array,
+    open_zarr,
+    read_json,
+    remove,
+    save_array,
+    size_bytes,
+    write_json,
+    write_rows,
+    write_text,
+    write_tile,
+    written_aside,
+)
+from pipeline.store import FORMAT, existing_store, read_manifest, store_paths, write_manifest
+
+HOLD_LOCK = """
+import sys, time
+from pipeline.store import store_paths
+with store_paths(sys.argv[1]).locked("embed"):
+    print("locked", flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.fixture
+def holder(tmp_path):
+    """Another process that has the lock of the store."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLD_LOCK, str(tmp_path / "store")],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "locked\n"
+    yield process
+    process.kill()
+    process.communicate()
+
+
+def test_a_locked_store_names_its_owner_and_is_free_when_that_dies(holder, tmp_path):
+    paths = store_paths(tmp_path / "store")
+    expected = rf"'embed' \(process {os.uname().nodename}:{holder.pid}\)"
+    with pytest.raises(StoreInUseError, match=expected) as caught, paths.locked("ingest"):
+        pytest.fail("two jobs have the lock")
+    assert caught.value.exit_code == 6
+    holder.kill()
+    holder.wait()
+    with paths.locked("ingest"):
+        pass
+
+
+def test_a_lock_ends_with_its_job_also_after_an_error(tmp_path):
+    paths = store_paths(tmp_path)
+    for _ in range(2):
+        with pytest.raises(KeyError), paths.locked("ingest"):
+            raise KeyError
+    assert (tmp_path / ".lock").read_text() == ""
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "7", "{}"])
+def test_an_owner_that_cannot_be_read_is_another_job(tmp_path, text):
+    paths = store_paths(tmp_path)
+    with paths.locked("ingest"):
+        (tmp_path / ".lock").write_text(text)
+        with pytest.raises(StoreInUseError, match="another job"), paths.locked("embed"):
+            pass
+
+
+def test_readers_see_one_published_run_or_the_other(tmp_path):
+    paths = store_paths(tmp_path)
+    paths.publish("a" * 4000)
+    seen, stop = set(), threading.Event()
+
+    def read():
+        while not stop.is_set():
+            seen.add(paths.current_run())
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    for number in range(200):
+        paths.publish("ab"[number % 2] * 4000)
+    stop.set()
+    reader.join()
+    assert seen
+    assert seen <= {"a" * 4000, "b" * 4000}
+    assert paths.current_run() == "b" * 4000
+    assert [path.name for path in tmp_path.iterdir()] == ["current"]
+
+
+def test_a_run_is_finished_when_it_has_a_manifest(tmp_path):
+    paths = store_paths(tmp_path)
+    assert paths.current_run() is None
+    assert paths.finished_runs() == []
+    for number, name in enumerate(("second", "first", "unfinished")):
+        paths.run(name).mkdir(parents=True)
+        if name != "unfinished":
+            write_manifest(paths.run(name), {"run": name})
+            os.utime(paths.run(name) / "manifest.json", (100 - number, 100 - number))
+    assert paths.finished_runs() == ["first", "second"]
+
+
+def test_a_store_without_a_graph_says_how_to_make_one(tmp_path):
+    with pytest.raises(BadInputError, match=r"no graph in .*figrl ingest EDGES --store"):
+        existing_store(tmp_path / "nothing")
+    assert not (tmp_path / "nothing").exists()
+
+
+def test_a_store_that_is_a_file_is_refused(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match="is a file"):
+        store_paths(tmp_path / "file")
+
+
+def test_a_manifest_comes_back(tmp_path):
+    write_manifest(tmp_path / "run", {"dim": 3, "path": "ü"})
+    assert read_manifest(tmp_path / "run") == {"format": FORMAT, "dim": 3, "path": "ü"}
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, r"is not complete: it has no manifest.json"),
+        (b"", r"manifest.json is damaged"),
+        (b'{"format": 1', r"manifest.json is damaged"),
+        (b"\xff\x00", r"manifest.json is damaged"),
+        (b"[1]", r"manifest.json is damaged: it holds no object"),
+        (b'{"format": 99}', rf"has layout 99; this version of figrl reads layout {FORMAT}"),
+        (b"{}", r"has layout None"),
+    ],
+)
+def test_a_manifest_that_cannot_be_used_is_named(tmp_path, content, message):
+    if content is not None:
+        (tmp_path / "manifest.json").write_bytes(content)
+    with pytest.raises(BadInputError, match=message) as caught:
+        read_manifest(tmp_path)
+    assert str(tmp_path) in caught.value.message
+
+
+def test_written_aside_leaves_nothing_behind_on_error(tmp_path):
+    path = tmp_path / "new" / "file.txt"
+
+    def write():
+        with written_aside(path) as aside:
+            aside.write_text("half")
+            assert not path.exists()
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        write()
+    assert list(path.parent.iterdir()) == []
+
+
+def test_written_aside_keeps_the_old_content_on_error(tmp_path):
+    path = tmp_path / "file.txt"
+    path.write_text("old")
+
+    def write():
+        with written_aside(path) as aside:
+            aside.write_text("half")
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        write()
+    assert path.read_text() == "old"
+    with written_aside(path) as aside:
+        aside.write_text("new")
+        assert path.read_text() == "old"
+    assert path.read_text() == "new"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_written_aside_removes_a_folder_that_was_not_finished(tmp_path):
+    def write():
+        with written_aside(tmp_path / "folder") as aside:
+            (aside / "deep").mkdir(parents=True)
+            (aside / "deep" / "file").touch()
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        write()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_json_that_cannot_be_written_leaves_the_old(tmp_path):
+    write_json(tmp_path / "x.json", {"a": 1})
+    with pytest.raises(TypeError):
+        write_json(tmp_path / "x.json", {"a": object()})
+    assert read_json(tmp_path / "x.json") == {"a": 1}
+    write_text(tmp_path / "x.json", '{"a": 2}', durable=True)
+    assert read_json(tmp_path / "x.json") == {"a": 2}
+    assert [path.name for path in tmp_path.iterdir()] == ["x.json"]
+
+
+def test_a_folder_is_removed_in_one_step(tmp_path, monkeypatch):
+    """Killed in the middle of it, a job must not leave marks whose output is gone."""
+    folder = tmp_path / "run"
+    for name in ("output", "marks"):
+        (folder / name).mkdir(parents=True)
+        (folder / name / "000.json").touch()
+
+    def killed(path: Path, **_: object) -> None:
+        assert sorted(child.name for child in Path(path).iterdir()) == ["marks", "output"]
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("shutil.rmtree", killed)
+        with pytest.raises(KeyboardInterrupt):
+            remove(folder)
+    assert not folder.exists()
+    remove(folder)
+
+
+def test_remove_takes_files_links_and_nothing(tmp_path):
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "file").touch()
+    (tmp_path / "link").symlink_to(tmp_path / "kept")
+    (tmp_path / "file").touch()
+    for name in ("link", "file", "nothing"):
+        remove(tmp_path / name)
+    assert [path.name for path in tmp_path.rglob("*")] == ["kept", "file"]
+    remove(tmp_path / "kept")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_arrays_come_back(tmp_path):
+    values = np.arange(12, dtype=np.uint32).reshape(3, 4)
+    save_array(tmp_path / "x.npy", values)
+    np.testing.assert_array_equal(load_array(tmp_path / "x.npy"), values)
+    mapped = load_array(tmp_path / "x.npy", mapped=True)
+    assert isinstance(mapped, np.memmap)
+    assert not mapped.flags.writeable
+    assert mapped.dtype == np.uint32
+
+
+@pytest.fixture
+def array(tmp_path):
+    ensure_zarr(tmp_path / "array", shape=(10, 7), chunks=(4, 3), dtype=np.float32)
+    return open_zarr(tmp_path / "array")
+
+
+@pytest.mark.parametrize(
+    ("start", "shape"),
+    [
+        ((1, 0), (3, 3)),
+        ((0, 0), (3, 3)),
+        ((0, 1), (4, 2)),
+        ((0, 0), (4, 2)),
+        ((8, 0), (1, 3)),
+        ((4, 3), (4, 1)),
+    ],
+)
+def test_a_tile_that_would_race_with_its_neighbour_is_refused(array, start, shape):
+    with pytest.raises(AssertionError, match="does not cover chunks"):
+        write_tile(array, start, np.ones(shape, np.float32))
+    assert not np.asarray(array[...]).any()
+
+
+def test_tiles_that_cover_chunks_are_written(array):
+    expected = np.zeros((10, 7), np.float32)
+    for start, shape in (((0, 0), (4, 3)), ((4, 3), (4, 3)), ((8, 6), (2, 1)), ((4, 6), (6, 1))):
+        value = np.full(shape, 1.0 + sum(start), np.float32)
+        write_tile(array, start, value)
+        expected[start[0] : start[0] + shape[0], start[1] : start[1] + shape[1]] = value
+    np.testing.assert_array_equal(np.asarray(array[...]), expected)
+
+
+def test_rows_of_one_and_two_dimensions_are_written(tmp_path, array):
+    ensure_zarr(tmp_path / "vector", shape=(10,), chunks=(4,), dtype=np.int64)
+    vector = open_zarr(tmp_path / "vector")
+    write_rows(vector, 4, np.arange(4))
+    np.testing.assert_array_equal(np.asarray(vector[...]), [0, 0, 0, 0, 0, 1, 2, 3, 0, 0])
+    write_rows(array, 8, np.ones((2, 7), np.float32))
+    assert np.asarray(array[...]).sum() == 14
+    with pytest.raises(AssertionError):
+        write_rows(vector, 2, np.arange(4))
+
+
+def test_chunks_of_zeros_are_on_the_disk(tmp_path, array):
+    write_tile(array, (0, 0), np.zeros((4, 3), np.float32))
+    chunk = tmp_path / "array" / "c" / "0" / "0"
+    assert chunk.read_bytes() == bytes(48)
+
+
+def test_ensure_zarr_keeps_what_is_the_same_and_replaces_what_is_not(tmp_path, array):
+    write_tile(array, (0, 0), np.ones((4, 3), np.float32))
+    same = {"shape": (10, 7), "chunks": (4, 3), "dtype": np.float32}
+    ensure_zarr(tmp_path / "array", **same)
+    assert np.asarray(open_zarr(tmp_path / "array")[...]).sum() == 12
+    for change in ({"shape": (11, 7)}, {"chunks": (4, 7)}, {"dtype": np.float64}):
+        ensure_zarr(tmp_path / "array", **same)
+        write_tile(open_zarr(tmp_path / "array"), (0, 0), np.ones((4, 3), np.float32))
+        ensure_zarr(tmp_path / "array", **same | change)
+        changed = open_zarr(tmp_path / "array")
+        assert not np.asarray(changed[...]).any()
+        assert (changed.shape, changed.chunks, changed.dtype) == tuple((same | change).values())
+    assert [path.name for path in tmp_path.iterdir()] == ["array"]
+
+
+def test_equal_values_have_equal_digests():
+    assert digest({"a": 1, "b": [2, None]}) == digest({"b": [2, None], "a": 1})
+    assert digest({"a": 1}) != digest({"a": 2})
+    assert digest({"a": 1}) != digest({"a": "1"})
+    assert len(digest(1)) == 12
+
+
+def test_sizes(tmp_path):
+    (tmp_path / "folder" / "deep").mkdir(parents=True)
+    (tmp_path / "folder" / "a").write_bytes(bytes(10))
+    (tmp_path / "folder" / "deep" / "b").write_bytes(bytes(7))
+    assert size_bytes(tmp_path / "folder") == 17
+    assert size_bytes(tmp_path / "folder" / "a") == 10
+    assert size_bytes(tmp_path / "nothing") == 0
+    # Others write to the same disk.
+    assert free_bytes(tmp_path / "not" / "yet") == pytest.approx(free_bytes(tmp_path), rel=0.1)
+    assert free_bytes(tmp_path) > 0
+
+
+def test_a_lock_file_tells_who_has_it(tmp_path):
+    with store_paths(tmp_path).locked("fold-in"):
+        owner = json.loads((tmp_path / ".lock").read_text())
+    assert owner == {"purpose": "fold-in", "process": f"{os.uname().nodename}:{os.getpid()}"}
