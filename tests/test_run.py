@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -257,20 +259,31 @@ def test_the_peak_memory_of_each_worker_is_measured(client, tmp_path):
     assert (small["blocks"], small["read_bytes"], small["written_bytes"]) == (8, 40, 24)
 
 
-def test_blas_has_one_thread_in_a_block(client, tmp_path):
-    result = run_stage(
-        client, Stage("blas", _blas_threads, [Block("x", ())], tmp_path / "marks"), Silent()
+BLAS_THREADS = """
+from threadpoolctl import threadpool_info
+from pipeline.run import execute_block
+
+def threads():
+    return {pool["filepath"]: pool["num_threads"] for pool in threadpool_info()}
+
+print(sorted(threads().values()), sorted(execute_block(threads, (), "x", None, "a")[3].values()))
+"""
+
+
+def test_blas_has_one_thread_in_a_block():
+    """Also in a worker that Dask did not start with one."""
+    wide = {f"{name}_NUM_THREADS": "2" for name in ("OMP", "OPENBLAS", "MKL")}
+    done = subprocess.run(
+        [sys.executable, "-c", BLAS_THREADS],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, **wide},
     )
-    assert result.stats["x"]["threads"]
-    assert set(result.stats["x"]["threads"]) == {1}
-
-
-def _blas_threads() -> dict[str, list[int]]:
-    import scipy.linalg
-    from threadpoolctl import threadpool_info
-
-    scipy.linalg.svd(np.eye(3))
-    return {"threads": [pool["num_threads"] for pool in threadpool_info()]}
+    before, within = done.stdout.strip("[]\n").split("] [")
+    assert "2" in before or os.cpu_count() == 1
+    assert set(within.split(", ")) == {"1"}
+    assert len(within) == len(before)
 
 
 def _square(number: int) -> int:

@@ -30,7 +30,13 @@ def kmeans(
     from dask_ml.cluster import KMeans
 
     model = KMeans(
-        n_clusters=clusters, init="k-means||", init_max_iter=5, random_state=seed, max_iter=20
+        n_clusters=clusters,
+        init="k-means||",
+        init_max_iter=5,
+        # dask-ml takes it for the number of points of a round, not for a multiple of the clusters.
+        oversampling_factor=2 * clusters,
+        random_state=seed,
+        max_iter=20,
     )
     with warnings.catch_warnings():
         # Upstream: its meta computation divides empty blocks.
