@@ -8,7 +8,7 @@ import traceback
 
 import click
 
-from jobs import demo, embed, export, fold_in, ingest, plan, status
+from jobs import bench, demo, embed, export, fold_in, ingest, plan, status
 from pipeline.errors import FigrlError
 
 
@@ -36,7 +36,7 @@ def figrl() -> None:
     """Node embeddings for graphs larger than memory, on Dask."""
 
 
-for job in (ingest, plan, embed, fold_in, export, status, demo):
+for job in (ingest, plan, embed, fold_in, export, status, bench, demo):
     figrl.add_command(job.command)
 
 

@@ -1,76 +1,32 @@
-"""What embedding a graph costs, known before it is run, and whether it fits.
-
-The memory of a stage is ``reserved + shared + threads x task``: the interpreter and its libraries,
-what the threads of a worker hold together, and what each of them holds for its block.
-"""
+"""What embedding a graph costs, known before it is run, and whether it fits."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from pipeline.config import EmbedConfig
+from pipeline.costs import (
+    RESERVED_BYTES,
+    TILE_BYTES,
+    Geometry,
+    StageCost,
+    Tiling,
+    factor_costs,
+    run_bytes,
+    sketch_cost,
+    vectors_cost,
+)
 from pipeline.errors import ResourceError
 from pipeline.graph import Graph
-from pipeline.ingest.partition import ROW_GROUP_EDGES
+from pipeline.ingest.partition import choose_block_rows
 from pipeline.measure import human_bytes
+from pipeline.rates import Rates, known_rates
 from pipeline.run import ClusterMemory
 
-RESERVED_BYTES = 440_000_000
-"""A worker process with all libraries loaded and all kernels compiled, doing nothing."""
-
-_EDGE_BYTES = 48
-"""Memory for an entry of a row group while it is read: decoded, and as arrays."""
-
-_TILE_BYTES = 8
-"""Memory for an entry of a tile: the sum itself, and a copy while it is written."""
-
-_CHUNK_BYTES = 16 << 20
 _MIN_SLICE, _SLICE_STEP = 16, 16
-_MAX_GROUPS = 1024
-
-
-@dataclass(frozen=True)
-class Geometry:
-    """Blocks on which the bits of the result depend: from the shape of the sketch alone."""
-
-    chunk_rows: int
-    group_rows: int
-
-    @classmethod
-    def of(cls, graph: Graph, sketch_size: int) -> Geometry:
-        """Choose chunks of about 16 MB, and groups that are worth a d x d matrix each."""
-        fitting = max(_CHUNK_BYTES // (4 * sketch_size), 1)
-        chunk = min(graph.block_rows, max(1 << (fitting.bit_length() - 1), 256))
-        wanted = max(32 * sketch_size, math.ceil(graph.nodes / _MAX_GROUPS))
-        return cls(chunk_rows=chunk, group_rows=chunk * math.ceil(wanted / chunk))
-
-
-@dataclass(frozen=True)
-class Tiling:
-    """How the product is cut to fit the memory; the result does not depend on it."""
-
-    slice_columns: int
-    operand_rows: int
-
-
-@dataclass(frozen=True)
-class StageCost:
-    """What a stage reads, writes, computes and holds."""
-
-    name: str
-    tasks: int
-    read_bytes: int
-    written_bytes: int
-    flops: int
-    shared_bytes: int
-    task_bytes: int
-
-    def peak_bytes(self, threads: int) -> int:
-        """Memory of a worker process with this many threads at work."""
-        at_work = min(threads, self.tasks)
-        return RESERVED_BYTES + self.shared_bytes + at_work * self.task_bytes
 
 
 @dataclass(frozen=True)
@@ -94,6 +50,11 @@ class EmbedPlan:
     def disk_bytes(self) -> int:
         """Disk that the run takes."""
         return sum(stage.written_bytes for stage in self.stages)
+
+    def seconds(self, rates: Rates) -> dict[str, dict[str, float]]:
+        """Predicted seconds of each stage, by what it takes them for."""
+        shape = {"workers": self.memory.workers, "threads": self.memory.threads}
+        return {stage.name: stage.seconds(rates, **shape) for stage in self.stages}
 
     @property
     def notes(self) -> list[str]:
@@ -131,6 +92,12 @@ class EmbedPlan:
     def describe(self) -> dict[str, Any]:
         """Give the plan as JSON can write it."""
         threads = self.memory.threads
+        rates, measured = known_rates()
+        seconds = self.seconds(rates)
+        parts = {
+            part: sum(stage[part] for stage in seconds.values())
+            for part in ("compute", "disk", "tasks")
+        }
         return {
             "nodes": self.graph.nodes,
             "edges": self.graph.edges,
@@ -146,8 +113,16 @@ class EmbedPlan:
             "geometry": asdict(self.geometry),
             "tiling": asdict(self.tiling),
             "stages": [
-                {**asdict(stage), "peak_bytes": stage.peak_bytes(threads)} for stage in self.stages
+                {
+                    **asdict(stage),
+                    "peak_bytes": stage.peak_bytes(threads),
+                    "seconds": round(sum(seconds[stage.name].values()), 3),
+                }
+                for stage in self.stages
             ],
+            "seconds": round(sum(parts.values()), 3),
+            "binds": max(parts, key=parts.__getitem__),
+            "rates": {**asdict(rates), "measured": measured},
             "notes": self.notes,
         }
 
@@ -158,23 +133,18 @@ def plan_embedding(graph: Graph, config: EmbedConfig, memory: ClusterMemory) -> 
     geometry = Geometry.of(graph, size)
     tiling = _choose_tiling(graph, size, memory)
     stages = (
-        _sketch_cost(graph, size, tiling, memory.threads),
-        *_factor_costs(graph, size, geometry),
-        _vectors_cost(graph, size, config.dim, geometry),
+        sketch_cost(graph, size, tiling),
+        *factor_costs(graph, size, geometry),
+        vectors_cost(graph, size, config.dim, geometry),
     )
     return EmbedPlan(graph, config, memory, size, geometry, tiling, stages)
 
 
-def _run_bytes(graph: Graph) -> int:
-    entries = min(graph.largest_block_edges, ROW_GROUP_EDGES)
-    return entries * (_EDGE_BYTES + 20 * graph.weighted)
-
-
 def _choose_tiling(graph: Graph, size: int, memory: ClusterMemory) -> Tiling:
     """Take the widest slices whose operand fits; narrow slices and parts of it where none does."""
-    room = memory.allowed_bytes - RESERVED_BYTES - memory.threads * _run_bytes(graph)
+    room = memory.allowed_bytes - RESERVED_BYTES - memory.threads * run_bytes(graph)
     block_rows = min(graph.block_rows, graph.nodes)
-    column_bytes = 4 * graph.nodes + _TILE_BYTES * memory.threads * block_rows
+    column_bytes = 4 * graph.nodes + TILE_BYTES * memory.threads * block_rows
     widest = min(room // column_bytes, size)
     if widest >= min(_MIN_SLICE, size):
         slices = math.ceil(size / widest)
@@ -184,63 +154,24 @@ def _choose_tiling(graph: Graph, size: int, memory: ClusterMemory) -> Tiling:
             columns = max(widest // 4 * 4, 4)
         return Tiling(slice_columns=columns, operand_rows=graph.nodes)
     columns = min(_MIN_SLICE, math.ceil(size / 4) * 4)
-    rows = room // memory.threads // (4 * columns) - _TILE_BYTES // 4 * block_rows
+    rows = room // memory.threads // (4 * columns) - TILE_BYTES // 4 * block_rows
     return Tiling(slice_columns=columns, operand_rows=max(rows, min(graph.nodes, 1024)))
 
 
-def _sketch_cost(graph: Graph, size: int, tiling: Tiling, threads: int) -> StageCost:
-    slices = math.ceil(size / tiling.slice_columns)
-    columns = min(tiling.slice_columns, size)
-    parts = math.ceil(graph.nodes / tiling.operand_rows)
-    block_rows = min(graph.block_rows, graph.nodes)
-    operand_bytes = 4 * tiling.operand_rows * columns
-    entries = 2 * graph.edges
-    task_bytes = _TILE_BYTES * block_rows * columns + _run_bytes(graph)
-    return StageCost(
-        name="sketch",
-        tasks=graph.blocks * slices,
-        read_bytes=entries * (12 if graph.weighted else 4) * slices * parts,
-        written_bytes=4 * graph.nodes * size,
-        flops=2 * entries * size,
-        shared_bytes=operand_bytes if parts == 1 else 0,
-        task_bytes=task_bytes + (0 if parts == 1 else operand_bytes),
-    )
-
-
-def _factor_costs(graph: Graph, size: int, geometry: Geometry) -> tuple[StageCost, ...]:
-    square = 8 * size * size
-    groups = math.ceil(graph.nodes / geometry.group_rows)
-    chunk = min(geometry.chunk_rows, graph.nodes) * size
-    return (
-        StageCost(
-            name="factor",
-            tasks=groups,
-            read_bytes=4 * graph.nodes * size,
-            written_bytes=groups * square,
-            flops=graph.nodes * size * size,
-            shared_bytes=0,
-            task_bytes=3 * square + 16 * chunk,
-        ),
-        StageCost(
-            name="factor-solve",
-            tasks=1,
-            read_bytes=groups * square,
-            written_bytes=2 * square,
-            flops=10 * size**3,
-            shared_bytes=0,
-            task_bytes=6 * square,
-        ),
-    )
-
-
-def _vectors_cost(graph: Graph, size: int, dim: int, geometry: Geometry) -> StageCost:
-    chunk_rows = min(geometry.chunk_rows, graph.nodes)
-    return StageCost(
-        name="vectors",
-        tasks=graph.blocks,
-        read_bytes=4 * graph.nodes * size,
-        written_bytes=8 * graph.nodes * dim,
-        flops=4 * graph.nodes * size * dim,
-        shared_bytes=0,
-        task_bytes=4 * (3 * chunk_rows * size + 6 * size * dim + 2 * chunk_rows * dim),
+def imagined_graph(nodes: int, edges: int) -> Graph:
+    """A graph that is not there, for a plan: unweighted, its edges spread evenly over blocks."""
+    block_rows = choose_block_rows(nodes, 2 * edges)
+    blocks = math.ceil(nodes / block_rows)
+    return Graph(
+        path=Path(),
+        version="imagined",
+        nodes=nodes,
+        edges=edges,
+        block_rows=block_rows,
+        blocks=blocks,
+        largest_block_edges=math.ceil(2 * edges / blocks),
+        id_kind="int",
+        id_starts=(0, nodes),
+        weighted=False,
+        mean_degree=2 * edges / nodes,
     )

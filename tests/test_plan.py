@@ -13,9 +13,11 @@ from hypothesis import strategies as st
 
 from pipeline import embed, ingest
 from pipeline.config import EmbedConfig
+from pipeline.costs import RESERVED_BYTES
 from pipeline.errors import ResourceError
 from pipeline.graph import Graph
-from pipeline.plan import RESERVED_BYTES, plan_embedding
+from pipeline.plan import imagined_graph, plan_embedding
+from pipeline.rates import Rates, known_rates, measure_rates, rates_path
 from pipeline.run import ClusterMemory
 from pipeline.study.planted import PlantedGraph
 
@@ -107,6 +109,39 @@ def test_the_papers_rule_may_ask_for_more_columns_than_nodes():
         "the sketch is larger than the matrix it stands for. A larger --epsilon or a "
         "--sketch-size would be cheaper."
     ]
+
+
+def test_an_imagined_graph_can_be_planned():
+    graph = imagined_graph(10**9, 10**10)
+    config = EmbedConfig(dim=128, sketch_size=192)
+    plan = plan_embedding(graph, config, ClusterMemory(64, 8, int(64e9)))
+    plan.check(free_disk_bytes=10**15)
+    report = plan.describe()
+    assert report["stages"][0]["flops"] == 2 * 2 * 10**10 * 192
+    assert report["disk_bytes"] > 4 * 10**9 * (192 + 2 * 128)
+    assert report["seconds"] == pytest.approx(sum(s["seconds"] for s in report["stages"]), abs=0.1)
+    assert report["binds"] in ("compute", "disk", "tasks")
+
+
+def test_seconds_follow_the_rates_and_the_cores():
+    plan = plan_with(64e9)
+    usual = plan.seconds(Rates())
+    slow = plan.seconds(replace(Rates(), gram=Rates().gram / 2))
+    assert slow["factor"]["compute"] == pytest.approx(2 * usual["factor"]["compute"])
+    assert slow["sketch"] == usual["sketch"]
+    wide = replace(plan, memory=ClusterMemory(4, 2, int(64e9))).seconds(Rates())
+    assert wide["factor"]["compute"] == pytest.approx(usual["factor"]["compute"] / 4)
+    assert wide["factor"]["disk"] == pytest.approx(usual["factor"]["disk"] / 4)
+
+
+def test_measured_rates_are_kept(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert known_rates() == (Rates(), False)
+    measured = measure_rates(tmp_path)
+    assert known_rates() == (measured, True)
+    assert all(value > 0 for value in vars(measured).values())
+    rates_path().write_text("{}")
+    assert known_rates() == (Rates(), False)
 
 
 @pytest.mark.parametrize("threads", [1, 2])

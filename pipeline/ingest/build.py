@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from pipeline.config import IngestConfig
+from pipeline.costs import RESERVED_BYTES
 from pipeline.errors import BadInputError, IdTypeChangedError, ResourceError
 from pipeline.files import ensure_zarr, free_bytes, read_json, remove, write_json
 from pipeline.ingest.arrow import IdKind
@@ -24,7 +25,6 @@ from pipeline.ingest.partition import (
 from pipeline.ingest.scan import SCAN_BYTES_PER_EDGE, ScanTask, all_chunks, list_chunks, scan_piece
 from pipeline.ingest.sources import SourceFile, agree, split_into_pieces
 from pipeline.measure import human_bytes
-from pipeline.plan import RESERVED_BYTES
 from pipeline.run import Block, ClusterMemory, Job, StageResult, Stats
 
 _MIN_CHUNK_EDGES, _MAX_CHUNK_EDGES = 1 << 14, 1 << 20

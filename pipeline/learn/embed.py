@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from pipeline.costs import Tiling
 from pipeline.files import digest, ensure_zarr, open_zarr, read_json, remove, write_json
 from pipeline.learn.buffers import release_buffers
 from pipeline.learn.factor import factor_sketch
 from pipeline.learn.sketch import SketchTask, sketch_tile
 from pipeline.learn.vectors import VectorsTask, vectors_block
-from pipeline.plan import EmbedPlan, Tiling
+from pipeline.plan import EmbedPlan
 from pipeline.run import Block, Job, Stats
 from pipeline.store import FORMAT, write_manifest
 

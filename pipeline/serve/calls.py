@@ -17,13 +17,13 @@ import pyarrow.parquet as pq
 from pipeline.api import PathLike, Session, ingest_identity, inspect_files
 from pipeline.cluster import client_at_hand
 from pipeline.config import FoldInConfig, IngestConfig, make_config
+from pipeline.costs import RESERVED_BYTES
 from pipeline.errors import BadInputError, ResourceError
 from pipeline.files import digest, remove
 from pipeline.graph import Graph, graph_from_manifest
 from pipeline.ingest.build import build_graph
 from pipeline.ingest.sources import SourceFile, find_files
 from pipeline.measure import human_bytes
-from pipeline.plan import RESERVED_BYTES
 from pipeline.run import Block, ClusterMemory, Job, cluster_memory
 from pipeline.serve.embedding import Embedding, open_store
 from pipeline.serve.export import ExportTask, check_target, deliver, export_block, vectors_schema

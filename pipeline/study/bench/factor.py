@@ -1,0 +1,95 @@
+"""Factor: a stored sketch to its left singular vectors, against Dask's own SVD."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import dask.array as da
+import distributed
+import numpy as np
+
+from pipeline.cluster import ClusterConfig, connect
+from pipeline.files import ensure_zarr, open_zarr, write_rows
+from pipeline.learn.factor import factor_sketch, projector
+from pipeline.run import Block, Job, Stats
+from pipeline.study.bench.lines import Line
+from pipeline.study.bench.process import run_apart
+
+_CHUNK_ROWS = 4096
+
+
+def bench_factor(*, rows: int = 200_000, columns: int = 1000, dim: int = 100) -> list[Line]:
+    """Compare on a sketch of noise over a few strong directions."""
+    with tempfile.TemporaryDirectory(prefix="figrl-bench-") as folder:
+        _make_sketch(Path(folder) / "sketch", rows, columns, dim)
+        ours = run_apart(f"{__name__}:ours", folder=folder, dim=dim)
+        other = run_apart(f"{__name__}:dask_svd", folder=folder, dim=dim)
+        shape = f"{rows:,} x {columns:,}, k = {dim}"
+        _check(folder)
+    what = f"factor: Zarr sketch {shape}, to U in Zarr"
+    return [Line.of(what, "dask.array.linalg.svd", ours, other, wanted=10, wanted_memory=2)]
+
+
+def _make_sketch(path: Path, rows: int, columns: int, dim: int) -> None:
+    ensure_zarr(path, shape=(rows, columns), chunks=(_CHUNK_ROWS, columns), dtype=np.float32)
+    array, rng = open_zarr(path), np.random.default_rng(0)
+    directions = rng.normal(size=(dim, columns)).astype(np.float32) / np.sqrt(columns)
+    for start in range(0, rows, _CHUNK_ROWS):
+        count = min(_CHUNK_ROWS, rows - start)
+        block = rng.standard_normal((count, columns), np.float32) * np.float32(0.3)
+        block += rng.standard_normal((count, dim), np.float32) @ directions * 3
+        write_rows(array, start, block)
+
+
+def ours(folder: str, dim: int) -> None:
+    """Factor and project with figrl, cluster included."""
+    root = Path(folder)
+    with connect(ClusterConfig()) as client:
+        job = Job(client, root / "marks")
+        factor_sketch(
+            job, root / "sketch", root / "work", root / "factor", group_rows=32 * 1000, dim=dim
+        )
+        rows = open_zarr(root / "sketch").shape[0]
+        ensure_zarr(root / "ours", shape=(rows, dim), chunks=(_CHUNK_ROWS, dim), dtype=np.float32)
+        starts = range(0, rows, 4 * _CHUNK_ROWS)
+        job.run("project", _project, [Block(f"{s:09d}", (_Project(root, s),)) for s in starts])
+
+
+@dataclass(frozen=True)
+class _Project:
+    root: Path
+    start: int
+
+
+def _project(task: _Project) -> Stats:
+    sketch, out = open_zarr(task.root / "sketch"), open_zarr(task.root / "ours")
+    project = projector(task.root / "factor")
+    stop = min(task.start + 4 * _CHUNK_ROWS, sketch.shape[0])
+    for begin in range(task.start, stop, _CHUNK_ROWS):
+        end = min(begin + _CHUNK_ROWS, stop)
+        write_rows(out, begin, np.asarray(sketch[begin:end]) @ project)
+    return {}
+
+
+def dask_svd(folder: str, dim: int) -> None:
+    """Do the same with ``dask.array.linalg.svd``, on the same cluster."""
+    root = Path(folder)
+    with connect(ClusterConfig()) as client, distributed.Client.as_current(client):
+        sketch = da.from_zarr(str(root / "sketch"))
+        left, _, _ = da.linalg.svd(sketch)
+        left[:, :dim].rechunk((_CHUNK_ROWS, dim)).to_zarr(str(root / "theirs"))
+
+
+def _check(folder: str) -> None:
+    """Both span the same space."""
+    first, second = (_columns(Path(folder) / name) for name in ("ours", "theirs"))
+    overlap = np.linalg.svd(first.T @ second, compute_uv=False)
+    if overlap.min() < 0.999:
+        raise AssertionError(f"the two factorisations differ: {overlap.min()}")
+
+
+def _columns(path: Path) -> Any:
+    return np.asarray(open_zarr(path)[...], np.float64)

@@ -1,0 +1,69 @@
+"""Fold-in: many new nodes at once, against the paper's formula a node at a time."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+
+from pipeline.learn.kernels import accumulate
+from pipeline.study.bench.lines import Line
+from pipeline.study.bench.process import run_apart
+from pipeline.study.bench.sketch import fastest
+
+_SIZES = {"known": 200_000, "new": 100_000, "degree": 10, "sketch_size": 192, "dim": 128}
+
+
+def bench_fold_in() -> list[Line]:
+    """Compare from edges in memory to vectors in memory, on one core."""
+    ours = run_apart(f"{__name__}:ours", **_SIZES)
+    other = run_apart(f"{__name__}:a_node_at_a_time", **_SIZES)
+    if not np.isclose(ours.result["check"], other.result["check"], rtol=1e-3):
+        raise AssertionError(f"the two give other vectors: {ours.result} and {other.result}")
+    what = "fold-in: 100,000 new nodes of degree 10, k = 128"
+    rival = "the paper's formula in NumPy, a node at a time"
+    return [Line(what, rival, ours.seconds, other.seconds, wanted=100)]
+
+
+def _problem(
+    known: int, new: int, degree: int, sketch_size: int, dim: int
+) -> tuple[Any, Any, Any, Any]:
+    rng = np.random.default_rng(0)
+    neighbours = np.sort(rng.integers(0, known, (new, degree)), axis=1)
+    scale = rng.uniform(0.1, 1.0, known).astype(np.float32)
+    projection = rng.standard_normal((known, sketch_size), np.float32)
+    projector = rng.standard_normal((sketch_size, dim), np.float32) / sketch_size
+    return neighbours, scale, projection, projector
+
+
+def ours(known: int, new: int, degree: int, sketch_size: int, dim: int) -> dict[str, Any]:
+    """Add up rows of the fold-in basis with the compiled product."""
+    neighbours, scale, projection, projector = _problem(known, new, degree, sketch_size, dim)
+    basis = projection @ projector / np.float32(np.sqrt(sketch_size))
+    rows = np.repeat(np.arange(new), degree)
+    columns = neighbours.reshape(-1)
+    vectors = np.empty((new, dim), np.float32)
+
+    def call() -> None:
+        vectors[:] = 0
+        accumulate(rows, columns, scale[columns], basis, vectors)
+        vectors.__imul__(np.float32(1 / degree))
+
+    return {"seconds": fastest(call), "check": float(np.abs(vectors).sum())}
+
+
+def a_node_at_a_time(
+    known: int, new: int, degree: int, sketch_size: int, dim: int
+) -> dict[str, Any]:
+    """Compute ``b = R l_j / sqrt(d)``, ``y_j = D_j^-1/2 b V S^-1`` for each node."""
+    neighbours, scale, projection, projector = _problem(known, new, degree, sketch_size, dim)
+    vectors = np.empty((new, dim), np.float32)
+    root = np.float32(np.sqrt(degree))
+    started = time.perf_counter()
+    for node in range(new):
+        entries = scale[neighbours[node]] / root
+        compressed = entries @ projection[neighbours[node]] / np.float32(np.sqrt(sketch_size))
+        vectors[node] = compressed @ projector / root
+    seconds = time.perf_counter() - started
+    return {"seconds": seconds, "check": float(np.abs(vectors).sum())}

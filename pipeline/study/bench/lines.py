@@ -1,0 +1,86 @@
+"""Lines of a benchmark: ours, the alternative, and the ratio that was asked for."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from pipeline.study.bench.process import Measured
+
+
+@dataclass(frozen=True)
+class Line:
+    """One comparison.
+
+    Attributes
+    ----------
+    what : str
+        What was done.
+    other : str
+        What it was compared with.
+    seconds, other_seconds : float
+    peak_bytes, other_peak_bytes : int
+        0 where memory is not compared.
+    wanted : float
+        The ratio of times, other to ours, that is the goal.
+    wanted_memory : float or None
+        The ratio of memory, other to ours, that is the goal.
+    """
+
+    what: str
+    other: str
+    seconds: float
+    other_seconds: float
+    wanted: float
+    peak_bytes: int = 0
+    other_peak_bytes: int = 0
+    wanted_memory: float | None = None
+
+    @classmethod
+    def of(
+        cls,
+        what: str,
+        other: str,
+        ours: Measured,
+        theirs: Measured,
+        *,
+        wanted: float,
+        wanted_memory: float | None = None,
+    ) -> Line:
+        """Compare two processes."""
+        return cls(
+            what,
+            other,
+            ours.seconds,
+            theirs.seconds,
+            wanted,
+            ours.peak_bytes,
+            theirs.peak_bytes,
+            wanted_memory,
+        )
+
+    @property
+    def speedup(self) -> float:
+        """How many times faster ours is."""
+        return self.other_seconds / self.seconds
+
+    @property
+    def memory_ratio(self) -> float | None:
+        """How many times less memory ours takes."""
+        return self.other_peak_bytes / self.peak_bytes if self.peak_bytes else None
+
+    @property
+    def reached(self) -> bool:
+        """Whether the goal is met."""
+        memory = self.memory_ratio
+        enough = self.wanted_memory is None or (memory is not None and memory >= self.wanted_memory)
+        return self.speedup >= self.wanted and enough
+
+    def describe(self) -> dict[str, Any]:
+        """Give the line as JSON can write it."""
+        return {
+            **asdict(self),
+            "speedup": self.speedup,
+            "memory_ratio": self.memory_ratio,
+            "reached": self.reached,
+        }
