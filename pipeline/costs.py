@@ -13,7 +13,7 @@ from pipeline.graph import Graph
 from pipeline.ingest.partition import ROW_GROUP_EDGES
 from pipeline.rates import Rates
 
-RESERVED_BYTES = 440_000_000
+RESERVED_BYTES = 460_000_000
 """A worker process with all libraries loaded and all kernels compiled, doing nothing."""
 
 TILE_BYTES = 8

@@ -86,7 +86,7 @@ def test_the_refusal_names_the_stage_the_numbers_and_the_option():
     message = str(refused.value)
     for part in (
         "Stage '",
-        "440 MB for the process",
+        "460 MB for the process",
         "500 MB",
         "--memory-limit to",
         "--sketch-size",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import os
+import shutil
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,7 +27,15 @@ from pipeline.ingest.sources import SourceFile, find_files
 from pipeline.measure import human_bytes
 from pipeline.run import Block, ClusterMemory, Job, cluster_memory
 from pipeline.serve.embedding import Embedding, open_store
-from pipeline.serve.export import ExportTask, check_target, deliver, export_block, vectors_schema
+from pipeline.serve.export import (
+    ExportTask,
+    check_target,
+    deliver,
+    export_block,
+    forget_delivered,
+    parts_beside,
+    vectors_schema,
+)
 from pipeline.serve.fold_in import BLOCK_ROWS, FoldTask, fold_stages
 from pipeline.store import existing_store, store_paths
 
@@ -138,8 +147,12 @@ def run_fold_in(
         _check_fold_memory(embedding, memory)
         sources = inspect_files(client, files, reading)
         _same_ids(known, sources)
-        identity = digest([ingest_identity(sources, reading), config.significant(), embedding.run])
+        identity = digest(
+            [ingest_identity(sources, reading), config.significant(), embedding.run, str(out)]
+        )
         folder = store_paths(store).work / f"fold-in-{identity}"
+        if (folder / "marks").exists():
+            forget_delivered(folder, parts_beside(out))
         job = Job(client, folder / "marks", session.monitor)
         graph_job = Job(client, folder / "graph" / "work" / "marks", session.monitor, job.results)
         facts = build_graph(graph_job, sources, reading, memory, folder / "graph")
@@ -148,13 +161,14 @@ def run_fold_in(
             new=graph_from_manifest(folder / "graph", {"graph": facts}),
             basis=embedding.path / "basis",
             folder=folder,
+            parts=parts_beside(out),
             extended=config.degrees == "extended",
             recompute=config.known == "recompute",
         )
         counts = fold_stages(job, task)
         counts |= {name: facts[name] for name in _INPUT_COUNTS}
         quarantine = _keep_quarantine(folder / "graph" / "quarantine", out)
-        deliver(job, folder / "parts", vectors_schema(known, embedding.dim), out)
+        deliver(job, task.parts, vectors_schema(known, embedding.dim), out)
         remove(folder)
     return {
         "store": str(store_paths(store).root),
@@ -168,13 +182,13 @@ def run_fold_in(
 
 
 def _keep_quarantine(folder: Path, out: Path) -> str | None:
-    """Move bad rows beside the output; where they lie, if there are any."""
+    """Put bad rows beside the output; where they lie, if there are any."""
     if not folder.exists():
         return None
     target = out.with_name(out.name + ".quarantine")
     remove(target)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    folder.rename(target)
+    # A copy: the job may be killed before it ends, and run again.
+    shutil.copytree(folder, target)
     return str(target)
 
 
@@ -242,9 +256,10 @@ def run_export(
     embedding = open_store(Path(store)).embedding(run)
     graph = embedding.graph
     work = paths.work / f"export-{digest([embedding.run, str(out)])}"
-    task = ExportTask(graph, embedding.path / "embedding", work / "parts")
+    task = ExportTask(graph, embedding.path / "embedding", parts_beside(out))
     blocks = [Block(f"{block:06d}", (task, block)) for block in range(graph.blocks)]
     with client_at_hand(session.client, session.limit_bytes) as client:
+        forget_delivered(work, task.out)
         job = Job(client, work / "marks", session.monitor)
         written = job.run("export", export_block, blocks)
         deliver(job, task.out, vectors_schema(graph, embedding.dim), out)

@@ -66,16 +66,30 @@ def check_target(out: Path, *, overwrite: bool) -> None:
         raise ConfigError(f"{out} is there already. Give another --out, or --overwrite.")
 
 
+def parts_beside(out: Path) -> Path:
+    """Folder of the parts of an output: beside it, so that they are on the same file system."""
+    return out.with_name(f".{out.name}.parts")
+
+
+def forget_delivered(work: Path, parts: Path) -> None:
+    """Begin anew where a job was killed after its parts were delivered: its marks mean nothing."""
+    if not parts.exists():
+        remove(work)
+
+
 def deliver(job: Job, parts: Path, schema: pa.Schema, out: Path) -> None:
-    """Put finished parts in their place: one file if the name ends in .parquet, else a folder."""
+    """Put finished parts in their place: one file if the name ends in .parquet, else a folder.
+
+    The parts are there until the moment in which they are in their place, so a job that is killed
+    at any other can be run again.
+    """
     if out.suffix == ".parquet":
         job.run("join", join_parts, [Block("all", (parts, schema, out))])
         remove(parts)
-        return
-    out.parent.mkdir(parents=True, exist_ok=True)
-    with written_aside(out) as aside:
-        parts.rename(aside)
+    else:
+        out.parent.mkdir(parents=True, exist_ok=True)
         remove(out)
+        parts.rename(out)
 
 
 def join_parts(parts: Path, schema: pa.Schema, out: Path) -> Stats:

@@ -45,7 +45,9 @@ class FoldTask:
     basis : Path
         Zarr array of the fold-in basis, n x k.
     folder : Path
-        Folder of what is computed.
+        Folder of what is computed on the way.
+    parts : Path
+        Folder of the vectors.
     extended : bool
         Whether degrees of known nodes count the new edges.
     recompute : bool
@@ -56,6 +58,7 @@ class FoldTask:
     new: Graph
     basis: Path
     folder: Path
+    parts: Path
     extended: bool
     recompute: bool
 
@@ -220,13 +223,13 @@ def _write_vectors(
 ) -> None:
     ids = task.new.index.ids_of(*task.new.block_range(block)).filter(pa.array(wanted))
     schema = vectors_schema(task.known, vectors.shape[1])
-    with written_aside(part_path(task.folder / "parts", block)) as aside:
+    with written_aside(part_path(task.parts, block)) as aside:
         pq.write_table(vectors_table(ids, vectors[wanted], schema), aside, use_dictionary=False)
 
 
 def fold_stages(job: Job, task: FoldTask) -> Stats:
     """Run the stages; return the counts of what was done and what was left."""
-    (task.folder / "parts").mkdir(parents=True, exist_ok=True)
+    task.parts.mkdir(parents=True, exist_ok=True)
     ranges = range(len(task.new.id_starts) - 1)
     matched = job.run("match", match_range, [Block(f"{r:06d}", (task, r)) for r in ranges])
     blocks = [Block(f"{b:06d}", (task, b)) for b in range(task.new.blocks)]

@@ -44,20 +44,23 @@ MIDDLE = {
     "export": [("export", "000008")],
 }
 
-# What those blocks have written when their job is killed, below the folder of the store.
+# What those blocks have written when their job is killed, beside and in the store.
 WRITTEN = {
-    "scan": ["graph/*/work/scan/000008-0000.*"],
+    "scan": ["store/graph/*/work/scan/000008-0000.*"],
     "build": [
-        "graph/*/edges/part-000008.parquet",
-        "graph/*/nodes/part-000008.parquet",
-        "graph/*/degrees/c/8",
-        "graph/*/keys/c/8",
+        "store/graph/*/edges/part-000008.parquet",
+        "store/graph/*/nodes/part-000008.parquet",
+        "store/graph/*/degrees/c/8",
+        "store/graph/*/keys/c/8",
     ],
-    "sketch": ["runs/*/sketch/c/8/0"],
-    "factor-solve": ["runs/*/factor/singular_values/c/0", "runs/*/factor/right_vectors/c/0/0"],
-    "vectors": ["runs/*/embedding/c/8/0", "runs/*/basis/c/8/0"],
-    "fold": ["work/fold-in-*/parts/part-000001.parquet"],
-    "export": ["work/export-*/parts/part-000008.parquet"],
+    "sketch": ["store/runs/*/sketch/c/8/0"],
+    "factor-solve": [
+        "store/runs/*/factor/singular_values/c/0",
+        "store/runs/*/factor/right_vectors/c/0/0",
+    ],
+    "vectors": ["store/runs/*/embedding/c/8/0", "store/runs/*/basis/c/8/0"],
+    "fold": ["store-out/.new.parquet.parts/part-000001.parquet"],
+    "export": ["store-out/.vectors.parts/part-000008.parquet"],
 }
 
 
@@ -237,7 +240,7 @@ def _store_before(job, complete, folder):
 def _spoil(store, stage):
     """Cut in half what the block in the middle has written, and leave litter beside it."""
     for pattern in WRITTEN.get(stage, []):
-        paths = list(store.glob(pattern))
+        paths = list(store.parent.glob(pattern))
         assert paths, f"{pattern} names no file"
         for path in paths:
             os.truncate(path, path.stat().st_size // 2)

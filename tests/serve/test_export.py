@@ -7,6 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import pipeline.serve.calls
 from pipeline import embed, export, ingest, open_store
 from pipeline.errors import BadInputError, ConfigError
 from tests.reference import write_edges
@@ -55,6 +56,23 @@ def test_an_export_is_not_overwritten_unasked(client, words, tmp_path):
         export(store, out=tmp_path / "v", client=client)
     export(store, out=tmp_path / "v", client=client, overwrite=True)
     assert pq.read_table(tmp_path / "v").num_rows == len(IDS)
+    assert not list((store / "work").glob("*"))
+
+
+@pytest.mark.parametrize("name", ["v.parquet", "v"])
+def test_a_job_killed_after_its_delivery_can_be_run_again(
+    client, words, tmp_path, monkeypatch, name
+):
+    """The marks are still there, but the parts that they stand for have gone to their place."""
+    _, store = words
+    with monkeypatch.context() as patch:
+        patch.setattr(pipeline.serve.calls, "remove", lambda path: None)
+        export(store, out=tmp_path / name, client=client)
+    first = pq.read_table(tmp_path / name)
+    assert list((store / "work").glob("export-*/marks/export/*.json"))
+    export(store, out=tmp_path / name, client=client, overwrite=True)
+    assert pq.read_table(tmp_path / name).equals(first)
+    assert [path.name for path in tmp_path.iterdir()] == [name]
     assert not list((store / "work").glob("*"))
 
 
