@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import gc
 import os
 import resource
 import sys
@@ -35,7 +34,6 @@ def peak_memory_bytes() -> int:
 
 def release_memory() -> None:
     """Give back what allocators keep for later: in a worker that lives for days it adds up."""
-    gc.collect()
     pa.default_memory_pool().release_unused()
     with suppress(OSError, AttributeError):
         ctypes.CDLL("libc.so.6").malloc_trim(0)

@@ -130,7 +130,6 @@ def run_fold_in(
     """Fold in and tell what happened; see `fold_in`."""
     started = time.perf_counter()
     out = out.absolute()
-    check_target(out, overwrite=overwrite)
     embedding = open_store(Path(store)).embedding(run)
     known = embedding.graph
     files = find_files([edges] if isinstance(edges, str | os.PathLike) else edges)
@@ -151,8 +150,8 @@ def run_fold_in(
             [ingest_identity(sources, reading), config.significant(), embedding.run, str(out)]
         )
         folder = store_paths(store).work / f"fold-in-{identity}"
-        if (folder / "marks").exists():
-            forget_delivered(folder, parts_beside(out))
+        check_target(out, folder, overwrite=overwrite)
+        forget_delivered(folder, parts_beside(out, folder))
         job = Job(client, folder / "marks", session.monitor)
         graph_job = Job(client, folder / "graph" / "work" / "marks", session.monitor, job.results)
         facts = build_graph(graph_job, sources, reading, memory, folder / "graph")
@@ -161,7 +160,7 @@ def run_fold_in(
             new=graph_from_manifest(folder / "graph", {"graph": facts}),
             basis=embedding.path / "basis",
             folder=folder,
-            parts=parts_beside(out),
+            parts=parts_beside(out, folder),
             extended=config.degrees == "extended",
             recompute=config.known == "recompute",
         )
@@ -251,12 +250,12 @@ def run_export(
     """Export and tell what happened; see `export`."""
     started = time.perf_counter()
     out = out.absolute()
-    check_target(out, overwrite=overwrite)
     paths = existing_store(store)
     embedding = open_store(Path(store)).embedding(run)
     graph = embedding.graph
     work = paths.work / f"export-{digest([embedding.run, str(out)])}"
-    task = ExportTask(graph, embedding.path / "embedding", parts_beside(out))
+    check_target(out, work, overwrite=overwrite)
+    task = ExportTask(graph, embedding.path / "embedding", parts_beside(out, work))
     blocks = [Block(f"{block:06d}", (task, block)) for block in range(graph.blocks)]
     with client_at_hand(session.client, session.limit_bytes) as client:
         forget_delivered(work, task.out)

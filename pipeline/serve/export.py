@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline.errors import ConfigError
-from pipeline.files import open_zarr, remove, written_aside
+from pipeline.files import open_zarr, remove, write_text, written_aside
 from pipeline.graph import Graph
 from pipeline.ingest.arrow import parquet_id_type
 from pipeline.run import Block, Job, Stats
@@ -60,21 +60,30 @@ def export_block(task: ExportTask, block: int) -> Stats:
     return {"rows": stop - start, "read_bytes": (stop - start) * dim * 4, "written_bytes": written}
 
 
-def check_target(out: Path, *, overwrite: bool) -> None:
-    """Refuse to write over something that is there, unless it may be replaced."""
-    if out.exists() and not overwrite:
+_DELIVERING = "delivering"
+
+
+def check_target(out: Path, work: Path, *, overwrite: bool) -> None:
+    """Refuse to write over something that is there, unless it may be replaced.
+
+    The same job may have put it there itself, and been killed before its end.
+    """
+    if out.exists() and not overwrite and not (work / _DELIVERING).exists():
         raise ConfigError(f"{out} is there already. Give another --out, or --overwrite.")
 
 
-def parts_beside(out: Path) -> Path:
-    """Folder of the parts of an output: beside it, so that they are on the same file system."""
-    return out.with_name(f".{out.name}.parts")
+def parts_beside(out: Path, work: Path) -> Path:
+    """Folder of the parts of an output: beside it, so that they are on the same file system.
+
+    Its name is that of the job's work too, or a job would deliver parts that another one left.
+    """
+    return out.with_name(f".{out.name}.{work.name}.parts")
 
 
 def forget_delivered(work: Path, parts: Path) -> None:
     """Begin anew where a job was killed after its parts were delivered: its marks mean nothing."""
     if not parts.exists():
-        remove(work)
+        remove(work / "marks")
 
 
 def deliver(job: Job, parts: Path, schema: pa.Schema, out: Path) -> None:
@@ -83,7 +92,12 @@ def deliver(job: Job, parts: Path, schema: pa.Schema, out: Path) -> None:
     The parts are there until the moment in which they are in their place, so a job that is killed
     at any other can be run again.
     """
+    write_text(job.marks.with_name(_DELIVERING), f"{out}\n")
+    for litter in parts.glob(".*"):
+        remove(litter)
     if out.suffix == ".parquet":
+        # What was joined before may have been taken away since.
+        remove(job.marks / "join")
         job.run("join", join_parts, [Block("all", (parts, schema, out))])
         remove(parts)
     else:

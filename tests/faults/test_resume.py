@@ -40,7 +40,7 @@ MIDDLE = {
         ("factor-solve", "all"),
         ("vectors", "000008"),
     ],
-    "fold-in": [("match", "000000"), ("weigh", "000001"), ("fold", "000001")],
+    "fold-in": [("match", "000000"), ("weigh", "000001"), ("fold", "000001"), ("join", "all")],
     "export": [("export", "000008")],
 }
 
@@ -59,8 +59,8 @@ WRITTEN = {
         "store/runs/*/factor/right_vectors/c/0/0",
     ],
     "vectors": ["store/runs/*/embedding/c/8/0", "store/runs/*/basis/c/8/0"],
-    "fold": ["store-out/.new.parquet.parts/part-000001.parquet"],
-    "export": ["store-out/.vectors.parts/part-000008.parquet"],
+    "fold": ["store-out/.new.parquet.*.parts/part-000001.parquet"],
+    "export": ["store-out/.vectors.*.parts/part-000008.parquet"],
 }
 
 
