@@ -88,7 +88,8 @@ def measure_rates(folder: Path | None = None) -> Rates:
     return rates
 
 
-def _fastest(call: Callable[[], object], repeats: int = 3) -> float:
+def fastest(call: Callable[[], object], repeats: int = 3) -> float:
+    """Least seconds of several calls; the first, which compiles, does not count."""
     call()
     seconds = []
     for _ in range(repeats):
@@ -101,7 +102,7 @@ def _fastest(call: Callable[[], object], repeats: int = 3) -> float:
 def _regenerate() -> float:
     keys = np.arange(20_000, dtype=np.uint64)
     scale, out = np.ones(keys.size, np.float32), np.empty((keys.size, 256), np.float32)
-    return out.size / _fastest(
+    return out.size / fastest(
         lambda: fill_projection(keys, seed=0, first_column=0, scale=scale, out=out)
     )
 
@@ -113,24 +114,24 @@ def _gather() -> float:
     rows = np.repeat(np.arange(40_000), 16)
     columns = rng.integers(0, operand.shape[0], rows.size)
     out = np.zeros((40_000, 128), np.float32)
-    seconds = _fastest(lambda: accumulate(rows, columns, None, operand, out))
+    seconds = fastest(lambda: accumulate(rows, columns, None, operand, out))
     return rows.size * operand.shape[1] * 4 / seconds
 
 
 def _gram() -> float:
     block = np.ones((8192, 512), np.float32)
-    return 8192 * 512**2 / _fastest(lambda: scipy.linalg.blas.ssyrk(1.0, block.T))
+    return 8192 * 512**2 / fastest(lambda: scipy.linalg.blas.ssyrk(1.0, block.T))
 
 
 def _gemm() -> float:
     block, project = np.ones((8192, 512), np.float32), np.ones((512, 128), np.float32)
-    return 2 * 8192 * 512 * 128 / _fastest(lambda: block @ project)
+    return 2 * 8192 * 512 * 128 / fastest(lambda: block @ project)
 
 
 def _disk(folder: Path | None) -> tuple[float, float]:
     block = np.random.default_rng(0).integers(0, 255, 16 << 20, np.uint8)
     with tempfile.TemporaryDirectory(dir=folder) as place:
         path = Path(place) / "block"
-        write = _fastest(lambda: block.tofile(path))
-        read = _fastest(lambda: np.fromfile(path, np.uint8))
+        write = fastest(lambda: block.tofile(path))
+        read = fastest(lambda: np.fromfile(path, np.uint8))
     return block.nbytes / write, block.nbytes / read

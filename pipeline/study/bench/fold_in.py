@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from pipeline.learn.kernels import accumulate
+from pipeline.rates import fastest
 from pipeline.study.bench.lines import Line
 from pipeline.study.bench.process import run_apart
-from pipeline.study.bench.sketch import fastest
 
 _SIZES = {"known": 200_000, "new": 100_000, "degree": 10, "sketch_size": 192, "dim": 128}
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +11,7 @@ import scipy.sparse
 
 from pipeline.learn.kernels import accumulate
 from pipeline.learn.projection import fill_projection
+from pipeline.rates import fastest
 from pipeline.serve.embedding import open_store
 from pipeline.study.bench.lines import Line
 from pipeline.study.bench.process import run_apart
@@ -50,17 +49,6 @@ def bench_product(data: Path) -> list[Line]:
     return lines
 
 
-def fastest(call: Callable[[], object], repeats: int = 5) -> float:
-    """Least seconds of several calls; the first, which compiles, does not count."""
-    call()
-    seconds = []
-    for _ in range(repeats):
-        started = time.perf_counter()
-        call()
-        seconds.append(time.perf_counter() - started)
-    return min(seconds)
-
-
 def regenerate() -> dict[str, Any]:
     """Make a block of R."""
     keys = np.arange(100_000, dtype=np.uint64)
@@ -77,7 +65,7 @@ def philox() -> dict[str, Any]:
     """Draw as many normals with NumPy."""
     rng = np.random.Generator(np.random.Philox(0))
     out = np.empty((100_000, 1000), np.float32)
-    return {"seconds": fastest(lambda: rng.standard_normal(out=out, dtype=np.float32), 3)}
+    return {"seconds": fastest(lambda: rng.standard_normal(out=out, dtype=np.float32))}
 
 
 def _entries(store: str) -> tuple[Any, Any, int]:
