@@ -5,14 +5,32 @@ from __future__ import annotations
 import json
 import sys
 import traceback
+from importlib import import_module
 
 import click
 
-from jobs import bench, demo, embed, export, fold_in, ingest, plan, status
 from pipeline.errors import FigrlError
 
+_JOBS = ("ingest", "plan", "embed", "fold-in", "export", "status", "bench", "demo")
 
-@click.group(
+
+class _JobsOnDemand(click.Group):
+    """Imports a job when it is called: the processes of a local cluster import this module too."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Name the jobs, in the order in which they are used."""
+        return list(_JOBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import a job."""
+        if cmd_name not in _JOBS:
+            return None
+        command: click.Command = import_module(f"jobs.{cmd_name.replace('-', '_')}").command
+        return command
+
+
+@click.command(
+    cls=_JobsOnDemand,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="""
 \b
@@ -34,10 +52,6 @@ quality gate, 5 not enough memory or disk, 6 the store is in use.
 @click.version_option(package_name="figrl")
 def figrl() -> None:
     """Node embeddings for graphs larger than memory, on Dask."""
-
-
-for job in (ingest, plan, embed, fold_in, export, status, bench, demo):
-    figrl.add_command(job.command)
 
 
 def run() -> None:

@@ -6,10 +6,16 @@ ingest("edges/", store="store")
 vectors = embed("store", dim=64).vectors        # a lazy dask.array
 """
 
-from pipeline.api import embed, ingest
-from pipeline.graph import Graph
-from pipeline.serve.calls import FoldedNodes, export, fold_in
-from pipeline.serve.embedding import Embedding, StoreView, open_store
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pipeline.api import embed, ingest
+    from pipeline.graph import Graph
+    from pipeline.serve.calls import FoldedNodes, export, fold_in
+    from pipeline.serve.embedding import Embedding, StoreView, open_store
 
 __all__ = [
     "Embedding",
@@ -22,3 +28,23 @@ __all__ = [
     "ingest",
     "open_store",
 ]
+
+_HOMES = {
+    "api": ("embed", "ingest"),
+    "graph": ("Graph",),
+    "serve.calls": ("FoldedNodes", "export", "fold_in"),
+    "serve.embedding": ("Embedding", "StoreView", "open_store"),
+}
+
+# A room has the name of a call. Were it imported later, its name would hide the call's.
+import_module("pipeline.ingest")
+del globals()["ingest"]
+
+
+def __getattr__(name: str) -> object:
+    """Import a call when it is asked for: a worker loads only the room that its task is in."""
+    for home, names in _HOMES.items():
+        if name in names:
+            globals()[name] = found = getattr(import_module(f"pipeline.{home}"), name)
+            return found
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,13 +1,15 @@
 """What each stage of a run reads, writes, computes and holds.
 
 The memory of a stage is ``reserved + shared + threads x task``: the interpreter and its libraries,
-what the threads of a worker hold together, and what each of them holds for its block.
+what the threads of a worker hold together, and what each of them holds for its block. Its time is
+that of the cores or that of the disk, whichever is longer, for reading, computing and writing
+overlap; and what Dask takes for its tasks.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pipeline.graph import Graph
 from pipeline.ingest.partition import ROW_GROUP_EDGES
@@ -16,14 +18,17 @@ from pipeline.rates import Rates
 RESERVED_BYTES = 460_000_000
 """A worker process with all libraries loaded and all kernels compiled, doing nothing."""
 
-TILE_BYTES = 8
-"""Memory for an entry of a tile: the sum itself, and a copy while it is written."""
+_CHUNK_COPIES = 12
+"""Memory for an entry of a chunk of the product: the sum, the one that is being written, a copy."""
 
 _EDGE_BYTES = 48
 """Memory for an entry of a row group while it is read: decoded, and as arrays."""
 
-_CHUNK_BYTES = 16 << 20
+_CHUNK_BYTES, _GROUP_BYTES = 16 << 20, 128 << 20
 _MAX_GROUPS = 1024
+
+_EIGH_FLOPS = 20
+"""Times d^3: what the decomposition of a d x d matrix costs, at the rate of the Gram matrix."""
 
 
 @dataclass(frozen=True)
@@ -35,10 +40,11 @@ class Geometry:
 
     @classmethod
     def of(cls, graph: Graph, sketch_size: int) -> Geometry:
-        """Choose chunks of about 16 MB, and groups that are worth a d x d matrix each."""
+        """Choose chunks of about 16 MB, and groups worth a task and a d x d matrix each."""
         fitting = max(_CHUNK_BYTES // (4 * sketch_size), 1)
         chunk = min(graph.block_rows, max(1 << (fitting.bit_length() - 1), 256))
-        wanted = max(32 * sketch_size, math.ceil(graph.nodes / _MAX_GROUPS))
+        worth = max(32 * sketch_size, _GROUP_BYTES // (4 * sketch_size))
+        wanted = max(worth, math.ceil(graph.nodes / _MAX_GROUPS))
         return cls(chunk_rows=chunk, group_rows=chunk * math.ceil(wanted / chunk))
 
 
@@ -63,11 +69,10 @@ class StageCost:
         Of the product, the Gram matrix or the projection; of all of them together.
     shared_bytes, task_bytes : int
         Memory that the threads of a worker share, and that each of them needs.
-    regenerated : int
-        Entries of R that are made, all workers together.
-    gathered_bytes : int
-        Bytes of the operand that are added up along edges.
-    gram_flops, gemm_flops : int
+    work : dict
+        What the cores do, all together: counts by the name of the rate at which a core does it.
+    worker_work : dict
+        What the cores of every worker do for it alone: the operand that its threads share.
     """
 
     name: str
@@ -77,10 +82,8 @@ class StageCost:
     flops: int
     shared_bytes: int
     task_bytes: int
-    regenerated: int = 0
-    gathered_bytes: int = 0
-    gram_flops: int = 0
-    gemm_flops: int = 0
+    work: dict[str, int]
+    worker_work: dict[str, int] = field(default_factory=dict)
 
     def peak_bytes(self, threads: int) -> int:
         """Memory of a worker process with this many threads at work."""
@@ -88,18 +91,29 @@ class StageCost:
         return RESERVED_BYTES + self.shared_bytes + at_work * self.task_bytes
 
     def seconds(self, rates: Rates, *, workers: int, threads: int) -> dict[str, float]:
-        """Predict how long the stage takes, by what it takes it for: compute, disk and tasks."""
+        """Predict how long the stage takes, by what it takes it for.
+
+        Returns
+        -------
+        dict
+            ``compute``: of all cores; ``memory``: writing to memory for the first time;
+            ``disk``; ``tasks``; and ``total``, where computing and the disk overlap.
+        """
         cores = min(workers * threads, self.tasks)
-        # Every worker makes the operand that its threads share.
-        regenerated = self.regenerated * (workers if self.shared_bytes else 1)
-        compute = (
-            regenerated / rates.regenerate
-            + self.gathered_bytes / rates.gather
-            + self.gram_flops / rates.gram
-            + self.gemm_flops / rates.gemm
-        ) / cores
+        busy = min(threads, self.tasks)
+        compute = rates.core_seconds(self.work) / cores
+        compute += rates.core_seconds(self.worker_work) / busy
+        memory = (self.shared_bytes / busy + self.task_bytes) / rates.touch
         disk = (self.read_bytes / rates.read + self.written_bytes / rates.write) / workers
-        return {"compute": compute, "disk": disk, "tasks": self.tasks * rates.task_seconds / cores}
+        tasks = self.tasks * rates.task_seconds / cores + rates.stage_seconds
+        total = max(compute + memory, disk) + tasks
+        return {
+            "compute": compute,
+            "memory": memory,
+            "disk": disk,
+            "tasks": tasks,
+            "total": total,
+        }
 
 
 def run_bytes(graph: Graph) -> int:
@@ -108,15 +122,14 @@ def run_bytes(graph: Graph) -> int:
     return entries * (_EDGE_BYTES + 20 * graph.weighted)
 
 
-def sketch_cost(graph: Graph, size: int, tiling: Tiling) -> StageCost:
+def sketch_cost(graph: Graph, size: int, tiling: Tiling, geometry: Geometry) -> StageCost:
     """The product, in slices: the edges are read once for each of them."""
     slices = math.ceil(size / tiling.slice_columns)
     columns = min(tiling.slice_columns, size)
     parts = math.ceil(graph.nodes / tiling.operand_rows)
-    block_rows = min(graph.block_rows, graph.nodes)
-    operand_bytes = 4 * tiling.operand_rows * columns
     entries = 2 * graph.edges
-    task_bytes = TILE_BYTES * block_rows * columns + run_bytes(graph)
+    operand_bytes = 4 * tiling.operand_rows * columns
+    made = {"regenerate": graph.nodes * size * (1 if parts == 1 else graph.blocks)}
     return StageCost(
         name="sketch",
         tasks=graph.blocks * slices,
@@ -124,13 +137,31 @@ def sketch_cost(graph: Graph, size: int, tiling: Tiling) -> StageCost:
         written_bytes=4 * graph.nodes * size,
         flops=2 * entries * size,
         shared_bytes=operand_bytes if parts == 1 else 0,
-        task_bytes=task_bytes + (0 if parts == 1 else operand_bytes),
-        regenerated=graph.nodes * size * (1 if parts == 1 else graph.blocks),
-        gathered_bytes=4 * entries * size,
+        task_bytes=tile_bytes(graph, geometry, parts) * columns
+        + run_bytes(graph)
+        + (0 if parts == 1 else operand_bytes),
+        work={
+            "gather": 4 * entries * size,
+            "rows": entries * slices,
+            "entries": entries * slices * parts,
+            "copy": 3 * 4 * graph.nodes * size,
+            "chunks": slices * math.ceil(graph.nodes / geometry.chunk_rows),
+            **({} if parts == 1 else made),
+        },
+        worker_work=made if parts == 1 else {},
     )
 
 
-def factor_costs(graph: Graph, size: int, geometry: Geometry) -> tuple[StageCost, ...]:
+def tile_bytes(graph: Graph, geometry: Geometry, parts: int) -> int:
+    """Memory that a thread needs for a column of a tile."""
+    if parts > 1:
+        return 8 * min(graph.block_rows, graph.nodes)
+    return _CHUNK_COPIES * min(geometry.chunk_rows, graph.nodes)
+
+
+def factor_costs(
+    graph: Graph, size: int, geometry: Geometry, tiling: Tiling
+) -> tuple[StageCost, ...]:
     """The d x d factor: a pass over the sketch, and its decomposition in one task."""
     square = 8 * size * size
     groups = math.ceil(graph.nodes / geometry.group_rows)
@@ -144,22 +175,28 @@ def factor_costs(graph: Graph, size: int, geometry: Geometry) -> tuple[StageCost
             flops=graph.nodes * size * size,
             shared_bytes=0,
             task_bytes=3 * square + 16 * chunk,
-            gram_flops=graph.nodes * size * size,
+            work={
+                "gram": graph.nodes * size * size,
+                "copy": 4 * graph.nodes * size,
+                "chunks": _sketch_chunks(graph, size, geometry, tiling),
+            },
         ),
         StageCost(
             name="factor-solve",
             tasks=1,
             read_bytes=groups * square,
             written_bytes=2 * square,
-            flops=10 * size**3,
+            flops=_EIGH_FLOPS * size**3,
             shared_bytes=0,
             task_bytes=6 * square,
-            gram_flops=10 * size**3,
+            work={"gram": _EIGH_FLOPS * size**3},
         ),
     )
 
 
-def vectors_cost(graph: Graph, size: int, dim: int, geometry: Geometry) -> StageCost:
+def vectors_cost(
+    graph: Graph, size: int, dim: int, geometry: Geometry, tiling: Tiling
+) -> StageCost:
     """The vectors from the sketch, and the basis from R made again."""
     chunk_rows = min(geometry.chunk_rows, graph.nodes)
     return StageCost(
@@ -169,7 +206,17 @@ def vectors_cost(graph: Graph, size: int, dim: int, geometry: Geometry) -> Stage
         written_bytes=8 * graph.nodes * dim,
         flops=4 * graph.nodes * size * dim,
         shared_bytes=0,
-        task_bytes=4 * (3 * chunk_rows * size + 6 * size * dim + 2 * chunk_rows * dim),
-        regenerated=graph.nodes * size,
-        gemm_flops=4 * graph.nodes * size * dim,
+        task_bytes=4 * (4 * chunk_rows * size + 6 * size * dim + 6 * chunk_rows * dim),
+        work={
+            "gemm": 4 * graph.nodes * size * dim,
+            "regenerate": graph.nodes * size,
+            "copy": 4 * graph.nodes * (size + 2 * dim),
+            "chunks": _sketch_chunks(graph, size, geometry, tiling)
+            + 2 * math.ceil(graph.nodes / chunk_rows),
+        },
     )
+
+
+def _sketch_chunks(graph: Graph, size: int, geometry: Geometry, tiling: Tiling) -> int:
+    slices = math.ceil(size / tiling.slice_columns)
+    return slices * math.ceil(graph.nodes / geometry.chunk_rows)

@@ -1,4 +1,4 @@
-"""Writing so that nothing half-written is ever seen: files, folders and Zarr arrays."""
+"""Writing so that nothing half-written is ever seen: files and folders."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
-import zarr
 
 from pipeline.errors import ConfigError
 
@@ -76,51 +75,6 @@ def load_array(path: Path, *, mapped: bool = False) -> npt.NDArray[Any]:
     """Read an array of `save_array`, or map it into memory without reading it."""
     loaded = np.load(path, mmap_mode="r" if mapped else None, allow_pickle=False)
     return cast("npt.NDArray[Any]", loaded)
-
-
-def ensure_zarr(
-    path: Path, *, shape: tuple[int, ...], chunks: tuple[int, ...], dtype: npt.DTypeLike
-) -> None:
-    """Create an empty Zarr array, or keep the one that is there if it is the same.
-
-    Chunks are stored as they are: sketches and vectors are noise to a compressor. Chunks of
-    zeros are written too, so that a chunk that is missing is always an error of ours.
-    """
-    if path.exists():
-        found = open_zarr(path)
-        if (found.shape, found.chunks, found.dtype) == (shape, chunks, np.dtype(dtype)):
-            return
-        remove(path)
-    with written_aside(path) as aside:
-        zarr.create_array(
-            store=str(aside),
-            shape=shape,
-            chunks=chunks,
-            dtype=np.dtype(dtype),
-            compressors=None,
-            fill_value=0,
-            config={"write_empty_chunks": True},
-        )
-
-
-def open_zarr(path: Path) -> zarr.Array[Any]:
-    """Open a Zarr array of `ensure_zarr` for reading and for writing whole chunks."""
-    array = zarr.open_array(store=str(path), mode="r+")
-    return array.with_config({"write_empty_chunks": True, "order": "C"})
-
-
-def write_rows(array: zarr.Array[Any], start: int, values: npt.NDArray[Any]) -> None:
-    """Write rows that cover whole chunks; anything else would race with a neighbour."""
-    write_tile(array, (start, 0)[: array.ndim], values)
-
-
-def write_tile(array: zarr.Array[Any], start: tuple[int, ...], values: npt.NDArray[Any]) -> None:
-    """Write a tile that covers whole chunks of `array`, from the corner `start`."""
-    stop = tuple(a + b for a, b in zip(start, values.shape, strict=True))
-    for first, last, chunk, size in zip(start, stop, array.chunks, array.shape, strict=True):
-        if first % chunk or (last % chunk and last != size):
-            raise AssertionError(f"tile {start}..{stop} does not cover chunks of {array.chunks}")
-    array[tuple(slice(a, b) for a, b in zip(start, stop, strict=True))] = values
 
 
 def digest(value: Any, *, length: int = 12) -> str:

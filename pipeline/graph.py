@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline.ingest.arrow import IdKind
@@ -71,19 +72,12 @@ class Graph:
     def edge_runs(self, block: int) -> Iterator[EdgeRun]:
         """Entries of a row block, sorted by row then column, a row group at a time.
 
-        Yields
-        ------
-        rows, columns : int64 arrays
-        weights : float32 array, or None where all are 1
+        Returns
+        -------
+        iterator of (rows, columns, weights)
+            Two int64 arrays and a float32 array, or None where all weights are 1.
         """
-        file = pq.ParquetFile(edges_path(self.path, block))
-        for group in range(file.num_row_groups):
-            table = file.read_row_group(group, use_threads=False)
-            rows, columns = (table.column(i).to_numpy() for i in (0, 1))
-            weights = None
-            if table.num_columns > 2:
-                weights = table.column(2).to_numpy().astype(np.float32)
-            yield rows, columns, weights
+        return read_edges(edges_path(self.path, block))
 
     def edge_bytes(self, block: int) -> int:
         """Bytes of a row block's edges on disk."""
@@ -95,6 +89,41 @@ class Graph:
             f"<Graph {self.version}: {self.nodes:,} nodes, {self.edges:,} {kind} edges, "
             f"{self.id_kind} ids, {self.blocks} row blocks>"
         )
+
+
+def read_edges(path: Path) -> Iterator[EdgeRun]:
+    """Entries of a file of edges, a row group at a time."""
+    file = pq.ParquetFile(path)
+    for group in range(file.num_row_groups):
+        table = file.read_row_group(group, use_threads=False)
+        rows, columns, *weights = (_numbers(table.column(i)) for i in range(table.num_columns))
+        yield rows, columns, weights[0].astype(np.float32) if weights else None
+
+
+def _numbers(column: pa.ChunkedArray) -> npt.NDArray[Any]:
+    """A column as it lies in memory; Arrow's own way to NumPy would import pandas first."""
+    return np.from_dlpack(column.combine_chunks() if column.num_chunks != 1 else column.chunk(0))
+
+
+class EdgeCursor:
+    """Goes through the entries of a row block once, some rows at a time."""
+
+    def __init__(self, runs: Iterator[EdgeRun]) -> None:
+        self._runs = runs
+        self._rest: EdgeRun | None = None
+
+    def rows_below(self, stop: int) -> Iterator[EdgeRun]:
+        """Entries that are left in rows before `stop`, in runs."""
+        while (run := self._rest or next(self._runs, None)) is not None:
+            rows, columns, weights = run
+            cut = int(np.searchsorted(rows, stop))
+            self._rest = None
+            if cut < rows.size:
+                self._rest = rows[cut:], columns[cut:], None if weights is None else weights[cut:]
+            if cut:
+                yield rows[:cut], columns[:cut], None if weights is None else weights[:cut]
+            if self._rest is not None:
+                return
 
 
 def open_graph(paths: StorePaths, version: str | None = None) -> Graph:

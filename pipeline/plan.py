@@ -10,13 +10,13 @@ from typing import Any
 from pipeline.config import EmbedConfig
 from pipeline.costs import (
     RESERVED_BYTES,
-    TILE_BYTES,
     Geometry,
     StageCost,
     Tiling,
     factor_costs,
     run_bytes,
     sketch_cost,
+    tile_bytes,
     vectors_cost,
 )
 from pipeline.errors import ResourceError
@@ -27,6 +27,7 @@ from pipeline.rates import Rates, known_rates
 from pipeline.run import ClusterMemory
 
 _MIN_SLICE, _SLICE_STEP = 16, 16
+_PARTS = ("compute", "memory", "disk", "tasks")
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,11 @@ class EmbedPlan:
     def peak_bytes(self) -> int:
         """Most memory that a worker process will hold."""
         return max(stage.peak_bytes(self.memory.threads) for stage in self.stages)
+
+    def spare_bytes(self, name: str) -> int:
+        """Memory of a worker that a stage leaves, in which parts of the graph may be kept."""
+        (stage,) = (stage for stage in self.stages if stage.name == name)
+        return max(self.memory.allowed_bytes - stage.peak_bytes(self.memory.threads), 0)
 
     @property
     def disk_bytes(self) -> int:
@@ -94,10 +100,7 @@ class EmbedPlan:
         threads = self.memory.threads
         rates, measured = known_rates()
         seconds = self.seconds(rates)
-        parts = {
-            part: sum(stage[part] for stage in seconds.values())
-            for part in ("compute", "disk", "tasks")
-        }
+        parts = {part: sum(stage[part] for stage in seconds.values()) for part in _PARTS}
         return {
             "nodes": self.graph.nodes,
             "edges": self.graph.edges,
@@ -116,11 +119,13 @@ class EmbedPlan:
                 {
                     **asdict(stage),
                     "peak_bytes": stage.peak_bytes(threads),
-                    "seconds": round(sum(seconds[stage.name].values()), 3),
+                    "seconds": round(seconds[stage.name]["total"], 3),
                 }
                 for stage in self.stages
             ],
-            "seconds": round(sum(parts.values()), 3),
+            "seconds": round(sum(stage["total"] for stage in seconds.values()), 3),
+            "seconds_by_part": {part: round(value, 3) for part, value in parts.items()},
+            "network_bytes": sum(stage.read_bytes + stage.written_bytes for stage in self.stages),
             "binds": max(parts, key=parts.__getitem__),
             "rates": {**asdict(rates), "measured": measured},
             "notes": self.notes,
@@ -131,31 +136,50 @@ def plan_embedding(graph: Graph, config: EmbedConfig, memory: ClusterMemory) -> 
     """Work out blocks, slices and costs for a graph on a cluster."""
     size = config.resolve_sketch_size(graph.nodes)
     geometry = Geometry.of(graph, size)
-    tiling = _choose_tiling(graph, size, memory)
+    tiling = _choose_tiling(graph, size, geometry, memory)
     stages = (
-        sketch_cost(graph, size, tiling),
-        *factor_costs(graph, size, geometry),
-        vectors_cost(graph, size, config.dim, geometry),
+        sketch_cost(graph, size, tiling, geometry),
+        *factor_costs(graph, size, geometry, tiling),
+        vectors_cost(graph, size, config.dim, geometry, tiling),
     )
     return EmbedPlan(graph, config, memory, size, geometry, tiling, stages)
 
 
-def _choose_tiling(graph: Graph, size: int, memory: ClusterMemory) -> Tiling:
-    """Take the widest slices whose operand fits; narrow slices and parts of it where none does."""
+def _choose_tiling(graph: Graph, size: int, geometry: Geometry, memory: ClusterMemory) -> Tiling:
+    """Take the slices that cost least of those whose operand fits; parts of it where none does."""
     room = memory.allowed_bytes - RESERVED_BYTES - memory.threads * run_bytes(graph)
-    block_rows = min(graph.block_rows, graph.nodes)
-    column_bytes = 4 * graph.nodes + TILE_BYTES * memory.threads * block_rows
-    widest = min(room // column_bytes, size)
-    if widest >= min(_MIN_SLICE, size):
-        slices = math.ceil(size / widest)
+    column_bytes = 4 * graph.nodes + memory.threads * tile_bytes(graph, geometry, parts=1)
+    widest = room // column_bytes
+    if widest < min(_MIN_SLICE, size):
+        return _operand_in_parts(graph, size, geometry, memory, room)
+    rates, _ = known_rates()
+
+    def seconds(tiling: Tiling) -> float:
+        cost = sketch_cost(graph, size, tiling, geometry)
+        shape = {"workers": memory.workers, "threads": memory.threads}
+        return cost.seconds(rates, **shape)["total"]
+
+    return min((Tiling(columns, graph.nodes) for columns in _widths(size, widest)), key=seconds)
+
+
+def _widths(size: int, widest: int) -> list[int]:
+    """Widths of slices up to the widest, each as even as it can be for its number of slices."""
+    widths = []
+    for slices in range(math.ceil(size / widest), math.ceil(size / _MIN_SLICE) + 1):
         columns = math.ceil(size / slices / _SLICE_STEP) * _SLICE_STEP
         # Rounding up may have made the slices too wide for the room by a step.
-        if columns > widest:
-            columns = max(widest // 4 * 4, 4)
-        return Tiling(slice_columns=columns, operand_rows=graph.nodes)
+        widths.append(columns if columns <= widest else max(widest // 4 * 4, 4))
+    return sorted(set(widths), reverse=True)
+
+
+def _operand_in_parts(
+    graph: Graph, size: int, geometry: Geometry, memory: ClusterMemory, room: int
+) -> Tiling:
     columns = min(_MIN_SLICE, math.ceil(size / 4) * 4)
-    rows = room // memory.threads // (4 * columns) - TILE_BYTES // 4 * block_rows
-    return Tiling(slice_columns=columns, operand_rows=max(rows, min(graph.nodes, 1024)))
+    rows = room // memory.threads // (4 * columns) - tile_bytes(graph, geometry, parts=2) // 4
+    # Parts begin where chunks do, so that none is read twice.
+    chunk = geometry.chunk_rows
+    return Tiling(slice_columns=columns, operand_rows=max(rows // chunk * chunk, chunk))
 
 
 def imagined_graph(nodes: int, edges: int) -> Graph:

@@ -10,16 +10,23 @@ import os
 import tempfile
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, fields
+from functools import partial
 from pathlib import Path
 
 import numpy as np
-import scipy.linalg.blas
+import pyarrow as pa
 from threadpoolctl import threadpool_limits
 
+from pipeline.arrays import ensure_zarr
+from pipeline.direct import aligned_empty, read_direct, write_direct
 from pipeline.files import read_json, write_json
+from pipeline.graph import read_edges
+from pipeline.ingest.partition import write_edges
 from pipeline.learn.kernels import accumulate
 from pipeline.learn.projection import fill_projection
+from pipeline.tiles import open_tiles
 
 
 @dataclass(frozen=True)
@@ -31,24 +38,44 @@ class Rates:
     regenerate : float
         Entries of R that a core makes.
     gather : float
-        Bytes of operand rows that a core adds up along edges.
+        Bytes of operand rows that a core adds up along edges, beside the next.
+    rows : float
+        Rows of the operand that a core finds.
+    entries : float
+        Entries of the stored graph that a core decodes.
+    copy : float
+        Bytes that a core writes to memory that is in use.
+    touch : float
+        Bytes that a core writes to memory that was never used before.
     gram : float
         Flops (n d^2) of the Gram matrix that a core does.
     gemm : float
         Flops (2 n d k) of a dense product that a core does.
+    chunks : float
+        Zarr chunks that a core can take in hand, whatever their size.
     read, write : float
-        Bytes that go from or to the disk, all cores together.
-    task_seconds : float
-        What Dask and the files of a task cost, whatever the task does.
+        Bytes that go from or to the disk past the cache, all cores together.
+    task_seconds, stage_seconds : float
+        What Dask and the files cost for a task, and for a stage, whatever they do.
     """
 
-    regenerate: float = 8e8
-    gather: float = 5e9
+    regenerate: float = 1.2e9
+    gather: float = 8e9
+    rows: float = 2.5e7
+    entries: float = 8e7
+    copy: float = 4e9
+    touch: float = 1e9
     gram: float = 6e10
-    gemm: float = 8e10
-    read: float = 1.5e9
-    write: float = 6e8
+    gemm: float = 6.5e10
+    chunks: float = 700.0
+    read: float = 1.8e9
+    write: float = 1e9
     task_seconds: float = 0.01
+    stage_seconds: float = 0.1
+
+    def core_seconds(self, work: dict[str, int]) -> float:
+        """Seconds that one core takes for counts of work, by the name of their rate."""
+        return sum(count / float(getattr(self, name)) for name, count in work.items())
 
 
 def rates_path() -> Path:
@@ -74,13 +101,19 @@ def measure_rates(folder: Path | None = None) -> Rates:
     folder : Path, optional
         Where to write and read; by default the folder for temporary files.
     """
-    with threadpool_limits(limits=1):
-        write, read = _disk(folder)
+    with threadpool_limits(limits=1), tempfile.TemporaryDirectory(dir=folder) as place:
+        gather, rows = _gather()
+        write, read = _disk(Path(place))
         rates = Rates(
             regenerate=_regenerate(),
-            gather=_gather(),
+            gather=gather,
+            rows=rows,
+            entries=_entries(Path(place)),
+            copy=_copy(),
+            touch=_touch(),
             gram=_gram(),
             gemm=_gemm(),
+            chunks=_chunks(Path(place)),
             read=read,
             write=write,
         )
@@ -107,20 +140,47 @@ def _regenerate() -> float:
     )
 
 
-def _gather() -> float:
-    """Rows from all over an operand that no cache holds."""
+def _gather() -> tuple[float, float]:
+    """Rows from all over an operand that no cache holds: bytes and rows, from two widths."""
     rng = np.random.default_rng(0)
-    operand = np.ones((300_000, 128), np.float32)
-    rows = np.repeat(np.arange(40_000), 16)
-    columns = rng.integers(0, operand.shape[0], rows.size)
-    out = np.zeros((40_000, 128), np.float32)
-    seconds = fastest(lambda: accumulate(rows, columns, None, operand, out))
-    return rows.size * operand.shape[1] * 4 / seconds
+    rows = np.repeat(np.arange(20_000), 16)
+    columns = rng.integers(0, 300_000, rows.size)
+    seconds = {}
+    for width in (32, 256):
+        operand = np.ones((300_000, width), np.float32)
+        out = np.zeros((20_000, width), np.float32)
+        seconds[width] = fastest(partial(accumulate, rows, columns, None, operand, out))
+    per_byte = max(seconds[256] - seconds[32], 1e-9) / (rows.size * 4 * (256 - 32))
+    per_row = max(seconds[32] / rows.size - 32 * 4 * per_byte, 1e-10)
+    return 1 / per_byte, 1 / per_row
+
+
+def _entries(folder: Path) -> float:
+    count = 1 << 20
+    columns = np.sort(np.random.default_rng(0).integers(0, 1 << 24, count).reshape(-1, 16), axis=1)
+    table = pa.table({"row": np.repeat(np.arange(count // 16), 16), "column": columns.reshape(-1)})
+    write_edges(folder / "edges.parquet", [table], table.schema)
+    return count / fastest(lambda: list(read_edges(folder / "edges.parquet")))
+
+
+def _copy() -> float:
+    block = np.ones(24 << 20, np.float32)
+    return block.nbytes / fastest(lambda: block.__imul__(np.float32(1)))
+
+
+def _touch() -> float:
+    """The slower of two: a virtual machine may have the first at hand, as freed just before."""
+    kept, seconds = [], []
+    for _ in range(2):
+        started = time.perf_counter()
+        kept.append(np.full(1 << 29, 1, np.uint8))
+        seconds.append(time.perf_counter() - started)
+    return kept[0].nbytes / max(seconds)
 
 
 def _gram() -> float:
     block = np.ones((8192, 512), np.float32)
-    return 8192 * 512**2 / fastest(lambda: scipy.linalg.blas.ssyrk(1.0, block.T))
+    return 8192 * 512**2 / fastest(lambda: block.T @ block)
 
 
 def _gemm() -> float:
@@ -128,10 +188,26 @@ def _gemm() -> float:
     return 2 * 8192 * 512 * 128 / fastest(lambda: block @ project)
 
 
-def _disk(folder: Path | None) -> tuple[float, float]:
-    block = np.random.default_rng(0).integers(0, 255, 16 << 20, np.uint8)
-    with tempfile.TemporaryDirectory(dir=folder) as place:
-        path = Path(place) / "block"
-        write = fastest(lambda: block.tofile(path))
-        read = fastest(lambda: np.fromfile(path, np.uint8))
-    return block.nbytes / write, block.nbytes / read
+def _chunks(folder: Path) -> float:
+    """Small chunks, so that nearly all of the time is not for their bytes."""
+    count = 64
+    ensure_zarr(folder / "chunks", shape=(count, 1024), chunks=(1, 1024), dtype=np.float32)
+    tiles, row = open_tiles(folder / "chunks"), np.ones((1, 1024), np.float32)
+
+    def write() -> None:
+        for number in range(count):
+            tiles.write((number, 0), row)
+
+    return count / fastest(write)
+
+
+def _disk(folder: Path) -> tuple[float, float]:
+    """Two files at a time, as threads do."""
+    files = [(folder / f"block-{number}", aligned_empty(16 << 20)) for number in range(8)]
+    for _, block in files:
+        block[:] = 1
+    with ThreadPoolExecutor(2) as threads:
+        write = fastest(lambda: list(threads.map(lambda file: write_direct(*file), files)))
+        read = fastest(lambda: list(threads.map(lambda file: read_direct(*file), files)))
+    size = sum(block.nbytes for _, block in files)
+    return size / write, size / read

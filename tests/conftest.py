@@ -20,6 +20,14 @@ settings.register_profile(
 settings.load_profile("figrl")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _a_cache_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Rates that were measured on this machine would change the plans."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
 @pytest.fixture(scope="session")
 def client() -> Iterator[distributed.Client]:
     """Two worker processes with one thread each, on loopback."""

@@ -12,21 +12,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pipeline.arrays import ensure_zarr, open_zarr, write_rows
 from pipeline.errors import BadInputError, ConfigError, StoreInUseError
 from pipeline.files import (
     digest,
-    ensure_zarr,
     free_bytes,
     load_array,
-    open_zarr,
     read_json,
     remove,
     save_array,
     size_bytes,
     write_json,
-    write_rows,
     write_text,
-    write_tile,
     written_aside,
 )
 from pipeline.store import FORMAT, existing_store, read_manifest, store_paths, write_manifest
@@ -256,32 +253,6 @@ def array(tmp_path):
     return open_zarr(tmp_path / "array")
 
 
-@pytest.mark.parametrize(
-    ("start", "shape"),
-    [
-        ((1, 0), (3, 3)),
-        ((0, 0), (3, 3)),
-        ((0, 1), (4, 2)),
-        ((0, 0), (4, 2)),
-        ((8, 0), (1, 3)),
-        ((4, 3), (4, 1)),
-    ],
-)
-def test_a_tile_that_would_race_with_its_neighbour_is_refused(array, start, shape):
-    with pytest.raises(AssertionError, match="does not cover chunks"):
-        write_tile(array, start, np.ones(shape, np.float32))
-    assert not np.asarray(array[...]).any()
-
-
-def test_tiles_that_cover_chunks_are_written(array):
-    expected = np.zeros((10, 7), np.float32)
-    for start, shape in (((0, 0), (4, 3)), ((4, 3), (4, 3)), ((8, 6), (2, 1)), ((4, 6), (6, 1))):
-        value = np.full(shape, 1.0 + sum(start), np.float32)
-        write_tile(array, start, value)
-        expected[start[0] : start[0] + shape[0], start[1] : start[1] + shape[1]] = value
-    np.testing.assert_array_equal(np.asarray(array[...]), expected)
-
-
 def test_rows_of_one_and_two_dimensions_are_written(tmp_path, array):
     ensure_zarr(tmp_path / "vector", shape=(10,), chunks=(4,), dtype=np.int64)
     vector = open_zarr(tmp_path / "vector")
@@ -294,19 +265,19 @@ def test_rows_of_one_and_two_dimensions_are_written(tmp_path, array):
 
 
 def test_chunks_of_zeros_are_on_the_disk(tmp_path, array):
-    write_tile(array, (0, 0), np.zeros((4, 3), np.float32))
+    write_rows(array, 0, np.zeros((4, 7), np.float32))
     chunk = tmp_path / "array" / "c" / "0" / "0"
     assert chunk.read_bytes() == bytes(48)
 
 
 def test_ensure_zarr_keeps_what_is_the_same_and_replaces_what_is_not(tmp_path, array):
-    write_tile(array, (0, 0), np.ones((4, 3), np.float32))
+    write_rows(array, 0, np.ones((4, 7), np.float32))
     same = {"shape": (10, 7), "chunks": (4, 3), "dtype": np.float32}
     ensure_zarr(tmp_path / "array", **same)
-    assert np.asarray(open_zarr(tmp_path / "array")[...]).sum() == 12
+    assert np.asarray(open_zarr(tmp_path / "array")[...]).sum() == 28
     for change in ({"shape": (11, 7)}, {"chunks": (4, 7)}, {"dtype": np.float64}):
         ensure_zarr(tmp_path / "array", **same)
-        write_tile(open_zarr(tmp_path / "array"), (0, 0), np.ones((4, 3), np.float32))
+        write_rows(open_zarr(tmp_path / "array"), 0, np.ones((4, 7), np.float32))
         ensure_zarr(tmp_path / "array", **same | change)
         changed = open_zarr(tmp_path / "array")
         assert not np.asarray(changed[...]).any()

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import numpy as np
 
+from pipeline.arrays import ensure_zarr
 from pipeline.config import IngestConfig
 from pipeline.costs import RESERVED_BYTES
 from pipeline.errors import BadInputError, IdTypeChangedError, ResourceError
-from pipeline.files import ensure_zarr, free_bytes, read_json, remove, write_json
+from pipeline.files import free_bytes, read_json, remove, write_json
 from pipeline.ingest.arrow import IdKind
 from pipeline.ingest.exchange import RELABEL_BYTES_PER_EDGE, Exchange, relabel_chunk
 from pipeline.ingest.ids import RANGE_BYTES_PER_ENTRY, IdIndex, choose_bounds, merge_range

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,8 +11,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pipeline.arrays import open_zarr, write_rows
 from pipeline.errors import ResourceError
-from pipeline.files import open_zarr, write_rows, written_aside
+from pipeline.files import written_aside
 from pipeline.ingest.arrow import node_keys, parquet_id_type
 from pipeline.ingest.exchange import Exchange, Keys, Weights
 from pipeline.ingest.ids import IdIndex
@@ -20,7 +21,7 @@ from pipeline.ingest.scan import all_chunks
 from pipeline.measure import human_bytes
 from pipeline.run import Stats
 
-ROW_GROUP_EDGES = 1 << 20
+ROW_GROUP_EDGES = 1 << 18
 """Edges in a row group of the stored graph: what a product holds of a block at a time."""
 
 BUILD_BYTES_PER_ENTRY = 72
@@ -53,6 +54,26 @@ def nodes_path(graph: Path, block: int) -> Path:
     return graph / "nodes" / f"part-{block:06d}.parquet"
 
 
+def write_edges(path: Path, tables: Iterable[pa.Table], schema: pa.Schema) -> None:
+    """Write entries sorted by row then column; each table is a row group.
+
+    Of the encodings that Arrow has for integers, differences are the smallest and the quickest to
+    read for sorted columns, and a compressor finds nothing left to do: see docs/performance.md.
+    """
+    with (
+        written_aside(path) as aside,
+        pq.ParquetWriter(
+            aside,
+            schema,
+            use_dictionary=False,
+            column_encoding={"row": "DELTA_BINARY_PACKED", "column": "DELTA_BINARY_PACKED"},
+            compression="none",
+        ) as writer,
+    ):
+        for table in tables:
+            writer.write_table(table, row_group_size=ROW_GROUP_EDGES)
+
+
 def build_block(task: BuildTask, block: int) -> Stats:
     """Sort and merge the edges of a row block; write edges, nodes, degrees and keys."""
     exchange = task.exchange
@@ -65,16 +86,9 @@ def build_block(task: BuildTask, block: int) -> Stats:
     names = ["row", "column"] if all_ones else ["row", "column", "weight"]
     schema = pa.schema([(name, pa.float64() if name == "weight" else pa.int64()) for name in names])
     path = edges_path(task.graph, block)
-    with (
-        written_aside(path) as aside,
-        pq.ParquetWriter(
-            aside,
-            schema,
-            use_dictionary=False,
-            column_encoding={"row": "DELTA_BINARY_PACKED", "column": "DELTA_BINARY_PACKED"},
-            compression="none",
-        ) as writer,
-    ):
+
+    def tables() -> Iterator[pa.Table]:
+        nonlocal entries, degrees, counts
         for rows, columns, weights in _row_groups(_merged_parts(task, block)):
             degrees += np.bincount(rows, weights, minlength=degrees.size)
             counts += np.bincount(rows, minlength=degrees.size)
@@ -82,7 +96,9 @@ def build_block(task: BuildTask, block: int) -> Stats:
             data = [pa.array(rows + start), pa.array(columns)]
             if not all_ones:
                 data.append(pa.array(weights))
-            writer.write_table(pa.table(data, schema), row_group_size=ROW_GROUP_EDGES)
+            yield pa.table(data, schema)
+
+    write_edges(path, tables(), schema)
     ids = task.index.ids_of(start, stop)
     write_rows(open_zarr(task.graph / "degrees"), start, degrees)
     write_rows(open_zarr(task.graph / "keys"), start, node_keys(ids))

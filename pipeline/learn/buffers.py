@@ -7,13 +7,14 @@ an operand of the product is wanted by every thread of a worker.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-Floats = npt.NDArray[np.float32]
+from pipeline.direct import aligned_empty
+from pipeline.tiles import Floats
 
 _of_threads: dict[tuple[int, str], Floats] = {}
 
@@ -25,8 +26,13 @@ def thread_buffer(name: str, shape: tuple[int, int]) -> Floats:
     held = _of_threads.get(key)
     if held is None or held.size < size:
         _of_threads.pop(key, None)
-        held = _of_threads[key] = np.empty(size, np.float32)
+        held = _of_threads[key] = aligned_empty(4 * size).view(np.float32)
     return held[:size].reshape(shape)
+
+
+def thread_pair(name: str, shape: tuple[int, int]) -> tuple[Floats, Floats]:
+    """Two such arrays: one to work in while the other is on its way to or from the disk."""
+    return thread_buffer(f"{name} 0", shape), thread_buffer(f"{name} 1", shape)
 
 
 class SharedOperand:
@@ -120,11 +126,49 @@ class SharedOperand:
                 self._memory = np.empty(0, np.float32)
 
 
+class Kept:
+    """Values that are read again and again, as many as fit; none makes way for another.
+
+    The tiles of a slice go through the blocks of a graph in order, and then again for the next
+    slice: whatever was used longest ago is what is wanted next.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._values: dict[Hashable, Any] = {}
+        self._bytes = 0
+
+    def get(self, key: Hashable) -> Any:
+        """Give a value, or None if it is not kept."""
+        return self._values.get(key)
+
+    def fits(self, size: int, room: int) -> bool:
+        """Whether there is room for `size` bytes more."""
+        return self._bytes + size <= room
+
+    def offer(self, key: Hashable, value: Any, size: int, room: int) -> None:
+        """Keep a value of `size` bytes, unless all together would then take more than `room`."""
+        with self._lock:
+            if key not in self._values and self.fits(size, room):
+                self._values[key] = value
+                self._bytes += size
+
+    def release(self) -> None:
+        """Forget everything."""
+        with self._lock:
+            self._values.clear()
+            self._bytes = 0
+
+
 shared_operand = SharedOperand()
 """The operand of this process."""
+
+kept = Kept()
+"""What this process keeps of the graph."""
 
 
 def release_buffers() -> None:
     """Give all memory of this module back; called on every worker between two stages."""
     shared_operand.release()
+    kept.release()
     _of_threads.clear()

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from pipeline.arrays import ensure_zarr, open_zarr
 from pipeline.costs import Tiling
-from pipeline.files import digest, ensure_zarr, open_zarr, read_json, remove, write_json
+from pipeline.files import digest, read_json, remove, write_json
 from pipeline.learn.buffers import release_buffers
 from pipeline.learn.factor import factor_sketch
 from pipeline.learn.sketch import SketchTask, sketch_tile
@@ -46,6 +47,7 @@ def run_stages(job: Job, plan: EmbedPlan, folder: Path) -> dict[str, Any]:
         slice_columns=tiling.slice_columns,
         operand_rows=tiling.operand_rows,
         seed=plan.config.seed,
+        kept_bytes=plan.spare_bytes("sketch"),
     )
     _make_arrays(plan, tiling, folder)
     tiles = [
@@ -72,7 +74,6 @@ def run_stages(job: Job, plan: EmbedPlan, folder: Path) -> dict[str, Any]:
         graph=plan.graph,
         run=folder,
         sketch_size=plan.sketch_size,
-        chunk_rows=plan.geometry.chunk_rows,
         seed=plan.config.seed,
     )
     blocks = [Block(f"{b:06d}", (vectors_task, b)) for b in range(plan.graph.blocks)]

@@ -11,7 +11,7 @@ are combined are fixed by the shape of the sketch.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
@@ -21,10 +21,13 @@ import numpy as np
 import numpy.typing as npt
 import scipy.linalg
 import scipy.linalg.blas
-import zarr
 
-from pipeline.files import ensure_zarr, load_array, open_zarr, save_array
+from pipeline.arrays import ensure_zarr, open_zarr
+from pipeline.files import load_array, save_array
+from pipeline.learn.buffers import thread_buffer, thread_pair
+from pipeline.overlap import read_ahead
 from pipeline.run import Block, Job, Stats
+from pipeline.tiles import Floats, Tiles, open_tiles
 
 Matrix = npt.NDArray[np.float64]
 Method = Literal["gram", "gram-double", "qr"]
@@ -58,26 +61,37 @@ class FactorTask:
 
 def factor_group(task: FactorTask, group: int) -> Stats:
     """Reduce a group of rows of the sketch to a d x d matrix."""
-    sketch = open_zarr(task.sketch)
+    sketch = open_tiles(task.sketch)
     rows, columns = sketch.shape
-    chunk_rows = sketch.chunks[0]
     start = group * task.group_rows
     stop = min(start + task.group_rows, rows)
     combine = _COMBINE[task.method]
     partial = np.zeros((0 if task.method == "qr" else columns, columns), order="F")
-    for begin in range(start, stop, chunk_rows):
-        partial = combine(partial, _read_rows(sketch, begin, min(begin + chunk_rows, stop)))
+    for chunk in chunks_of_rows(sketch, start, stop):
+        partial = combine(partial, chunk)
     save_array(task.partial(0, group), partial)
     return {"read_bytes": (stop - start) * columns * 4, "written_bytes": partial.nbytes}
 
 
-def _read_rows(sketch: zarr.Array[Any], start: int, stop: int) -> npt.NDArray[np.float32]:
-    return np.asarray(sketch[start:stop])
+def chunks_of_rows(sketch: Tiles, start: int, stop: int) -> Iterator[Floats]:
+    """Rows of a sketch, a chunk at a time; the next one is read while one is used."""
+    height, width = sketch.chunks[0], sketch.shape[1]
+    buffers = thread_pair("rows", (min(height, stop - start), width))
+
+    def load(begin: int, turn: int) -> Floats:
+        end = min(begin + height, stop)
+        return sketch.read((begin, 0), buffers[turn][: end - begin])
+
+    return read_ahead(load, range(start, stop, height))
 
 
-def _add_gram(gram: Matrix, rows: npt.NDArray[np.float32]) -> Matrix:
-    """Upper triangle of ``gram + rows^t rows``, in place; products in float32."""
-    gram += scipy.linalg.blas.ssyrk(1.0, rows.T)
+def _add_gram(gram: Matrix, rows: Floats) -> Matrix:
+    """``gram + rows^t rows``, in place; products in float32.
+
+    NumPy sees that both factors are one matrix, and has BLAS compute half of the product.
+    """
+    square = thread_buffer("square", gram.shape)
+    gram += np.matmul(rows.T, rows, out=square)
     return gram
 
 

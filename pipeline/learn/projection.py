@@ -11,7 +11,6 @@ from functools import cache
 import numba
 import numpy as np
 import numpy.typing as npt
-from scipy.special import ndtri
 
 from pipeline.mixing import GOLDEN, mix64, mix_all
 
@@ -25,6 +24,9 @@ COLUMNS_PER_MIX = 4
 @cache
 def quantile_table() -> npt.NDArray[np.float32]:
     """Normal quantiles in the middle of equal shares, scaled to variance 1."""
+    # Here, because only processes that make rows of R need it, and it is slow to import.
+    from scipy.special import ndtri
+
     values = ndtri((np.arange(QUANTILES) + 0.5) / QUANTILES)
     return np.asarray(values / values.std(), np.float32)
 

@@ -9,20 +9,21 @@ into the result, so the product itself only adds rows up. A slice needs nothing 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import zarr
 
-from pipeline.files import open_zarr, write_tile
-from pipeline.graph import Graph
-from pipeline.learn.buffers import Floats, shared_operand, thread_buffer
+from pipeline.arrays import open_zarr
+from pipeline.graph import EdgeCursor, EdgeRun, Graph
+from pipeline.learn.buffers import kept, shared_operand, thread_buffer, thread_pair
 from pipeline.learn.kernels import accumulate
 from pipeline.learn.projection import fill_projection
+from pipeline.overlap import WriteBehind
 from pipeline.run import Stats
+from pipeline.tiles import Floats, open_tiles
 
 
 @dataclass(frozen=True)
@@ -41,9 +42,11 @@ class SketchTask:
     slice_columns : int
         Columns of a slice, a multiple of 4.
     operand_rows : int
-        Rows of the operand held at a time. Where it is all of them, the threads of a worker share
-        one operand; where not, each goes through it in parts.
+        Rows of the operand held at a time, in whole chunks. Where it is all of them, the threads
+        of a worker share one operand; where not, each goes through it in parts.
     seed : int
+    kept_bytes : int
+        Memory of a worker in which blocks of the graph may be kept from slice to slice.
     """
 
     graph: Graph
@@ -53,6 +56,7 @@ class SketchTask:
     slice_columns: int
     operand_rows: int
     seed: int
+    kept_bytes: int = 0
 
     @property
     def slices(self) -> int:
@@ -73,66 +77,123 @@ def inverse_root(degrees: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
 
 
 def sketch_tile(task: SketchTask, block: int, slice_number: int) -> Stats:
-    """Compute one tile of the sketch and write it."""
+    """Compute one tile of the sketch and write it, chunk by chunk."""
     graph = task.graph
-    start, stop = graph.block_range(block)
     first, last = task.columns(slice_number)
-    keys, degrees = open_zarr(graph.keys_path), open_zarr(graph.degrees_path)
+    if task.operand_rows < graph.nodes:
+        return _tile_by_parts(task, block, (first, last))
+    key = (graph.path, task.operand, task.sketch_size, task.seed, first, last)
+    shape = (graph.nodes, last - first)
+
+    def fill(part: int, operand: Floats) -> None:
+        begin, end = graph.block_range(part)
+        _fill_operand(task, _block_nodes(task, part), begin, first, operand[begin:end])
+
+    with shared_operand.use(key, shape, graph.blocks, fill) as operand:
+        return _tile_by_chunks(task, block, (first, last), operand)
+
+
+def _tile_by_chunks(
+    task: SketchTask,
+    block: int,
+    columns: tuple[int, int],
+    operand: Floats,
+) -> Stats:
+    """Add up the rows of a chunk, and write them while the next chunk is added up."""
+    out = open_tiles(task.out)
+    start, stop = task.graph.block_range(block)
+    scale = _block_nodes(task, block).scale.astype(np.float32)
+    height, width = out.chunks[0], columns[1] - columns[0]
+    buffers = thread_pair("chunk", (min(height, stop - start), width))
+    edges = EdgeCursor(_block_edges(task, block))
+    with WriteBehind() as write:
+        for number, begin in enumerate(range(start, stop, height)):
+            end = min(begin + height, stop)
+            chunk = buffers[number % 2][: end - begin]
+            chunk[:] = 0
+            for rows, neighbours, weights in edges.rows_below(end):
+                accumulate(rows, neighbours, weights, operand, chunk, first_row=begin)
+            chunk *= scale[begin - start : end - start, None]
+            write(out.write, (begin, columns[0]), chunk)
+    return _tile_stats(task, block, (stop - start) * width * 4)
+
+
+def _tile_by_parts(task: SketchTask, block: int, columns: tuple[int, int]) -> Stats:
+    """Go through the operand in parts, and over the edges once for each."""
+    graph, (first, last) = task.graph, columns
+    start, stop = graph.block_range(block)
     out = thread_buffer("tile", (stop - start, last - first))
     out[:] = 0
-    if task.operand_rows >= graph.nodes:
-        key = (graph.path, task.operand, task.sketch_size, task.seed, first, last)
-        shape = (graph.nodes, last - first)
-
-        def fill(part: int, operand: Floats) -> None:
-            begin, end = graph.block_range(part)
-            _fill_operand(task, keys, degrees, begin, first, operand[begin:end])
-
-        with shared_operand.use(key, shape, graph.blocks, fill) as operand:
-            read_bytes = _add_block(graph, block, operand, 0, out)
-    else:
-        read_bytes = 0
-        for begin in range(0, graph.nodes, task.operand_rows):
-            end = min(begin + task.operand_rows, graph.nodes)
-            part = thread_buffer("operand", (end - begin, last - first))
-            _fill_operand(task, keys, degrees, begin, first, part)
-            read_bytes += _add_block(graph, block, part, begin, out)
-    out *= inverse_root(_read(degrees, start, stop)).astype(np.float32)[:, None]
-    write_tile(open_zarr(task.out), (start, first), out)
-    return {"read_bytes": read_bytes, "written_bytes": out.nbytes}
+    for begin in range(0, graph.nodes, task.operand_rows):
+        end = min(begin + task.operand_rows, graph.nodes)
+        part = thread_buffer("operand", (end - begin, last - first))
+        _fill_operand(task, _read_nodes(graph, begin, end), begin, first, part)
+        for rows, neighbours, weights in graph.edge_runs(block):
+            accumulate(rows, neighbours, weights, part, out, first_row=start, first_column=begin)
+    out *= _block_nodes(task, block).scale.astype(np.float32)[:, None]
+    open_tiles(task.out).write((start, first), out)
+    return _tile_stats(task, block, out.nbytes)
 
 
-def _add_block(graph: Graph, block: int, operand: Floats, first_column: int, out: Floats) -> int:
-    start, _ = graph.block_range(block)
-    for rows, columns, weights in graph.edge_runs(block):
-        accumulate(rows, columns, weights, operand, out, first_row=start, first_column=first_column)
-    return graph.edge_bytes(block)
+def _tile_stats(task: SketchTask, block: int, written_bytes: int) -> Stats:
+    parts = math.ceil(task.graph.nodes / task.operand_rows)
+    return {
+        "read_bytes": parts * task.graph.edge_bytes(block),
+        "written_bytes": written_bytes,
+    }
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """Keys of some nodes, and ``D^-1/2``."""
+
+    keys: npt.NDArray[np.uint64]
+    scale: npt.NDArray[np.float64]
+
+
+def _read_nodes(graph: Graph, start: int, stop: int) -> Nodes:
+    degrees = np.asarray(open_zarr(graph.degrees_path)[start:stop])
+    return Nodes(np.asarray(open_zarr(graph.keys_path)[start:stop]), inverse_root(degrees))
+
+
+def _block_nodes(task: SketchTask, block: int) -> Nodes:
+    """Nodes of a block, kept if there is room."""
+    key = ("nodes", task.graph.path, block)
+    nodes: Nodes | None = kept.get(key)
+    if nodes is None:
+        nodes = _read_nodes(task.graph, *task.graph.block_range(block))
+        kept.offer(key, nodes, nodes.keys.nbytes + nodes.scale.nbytes, task.kept_bytes)
+    return nodes
+
+
+def _block_edges(task: SketchTask, block: int) -> Iterator[EdgeRun]:
+    """Entries of a block, kept if there is room, and else read a row group at a time."""
+    key = ("edges", task.graph.path, block)
+    runs: list[EdgeRun] | None = kept.get(key)
+    if runs is not None:
+        yield from runs
+        return
+    runs, size = [], 0
+    for run in task.graph.edge_runs(block):
+        size += sum(part.nbytes for part in run if part is not None)
+        runs = [*runs, run] if kept.fits(size, task.kept_bytes) else []
+        yield run
+    if runs:
+        kept.offer(key, runs, size, task.kept_bytes)
 
 
 def _fill_operand(
-    task: SketchTask,
-    keys: zarr.Array[Any],
-    degrees: zarr.Array[Any],
-    start: int,
-    first_column: int,
-    out: Floats,
+    task: SketchTask, nodes: Nodes, start: int, first_column: int, out: Floats
 ) -> None:
     """Write rows of ``D^-1/2 Z_(t-1)`` from `start` on."""
-    stop = start + out.shape[0]
-    scale = inverse_root(_read(degrees, start, stop))
     if task.operand is not None:
-        stored = open_zarr(task.operand)[start:stop, first_column : first_column + out.shape[1]]
-        np.multiply(stored, scale.astype(np.float32)[:, None], out=out)
+        open_tiles(task.operand).read((start, first_column), out)
+        out *= nodes.scale.astype(np.float32)[:, None]
         return
-    scale /= math.sqrt(task.sketch_size)
     fill_projection(
-        _read(keys, start, stop),
+        nodes.keys,
         seed=task.seed,
         first_column=first_column,
-        scale=scale.astype(np.float32),
+        scale=(nodes.scale / math.sqrt(task.sketch_size)).astype(np.float32),
         out=out,
     )
-
-
-def _read(array: zarr.Array[Any], start: int, stop: int) -> npt.NDArray[Any]:
-    return np.asarray(array[start:stop])

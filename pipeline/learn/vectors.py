@@ -7,14 +7,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
-from pipeline.files import open_zarr, write_rows
+from pipeline.arrays import open_zarr
 from pipeline.graph import Graph
-from pipeline.learn.buffers import thread_buffer
-from pipeline.learn.factor import projector
+from pipeline.learn.buffers import thread_pair
+from pipeline.learn.factor import chunks_of_rows, projector
 from pipeline.learn.projection import fill_projection
 from pipeline.learn.sketch import inverse_root
+from pipeline.overlap import WriteBehind
 from pipeline.run import Stats
+from pipeline.tiles import Floats, Tiles, open_tiles
 
 
 @dataclass(frozen=True)
@@ -24,29 +27,42 @@ class VectorsTask:
     graph: Graph
     run: Path
     sketch_size: int
-    chunk_rows: int
     seed: int
 
 
 def vectors_block(task: VectorsTask, block: int) -> Stats:
     """Write ``Y = D^-1/2 M V_k S_k^-1`` and ``B = R V_k S_k^-1 / sqrt(d)`` for a row block."""
     start, stop = task.graph.block_range(block)
-    sketch = open_zarr(task.run / "sketch")
-    embedding, basis = (open_zarr(task.run / name) for name in ("embedding", "basis"))
+    sketch, embedding, basis = (
+        open_tiles(task.run / name) for name in ("sketch", "embedding", "basis")
+    )
     project = projector(task.run / "factor")
     keys, degrees = open_zarr(task.graph.keys_path), open_zarr(task.graph.degrees_path)
-    for begin in range(start, stop, task.chunk_rows):
-        end = min(begin + task.chunk_rows, stop)
-        vectors = np.asarray(sketch[begin:end]) @ project
-        vectors *= inverse_root(np.asarray(degrees[begin:end])).astype(np.float32)[:, None]
-        write_rows(embedding, begin, vectors)
-        rows = thread_buffer("projection", (end - begin, task.sketch_size))
-        scale = np.full(end - begin, 1 / math.sqrt(task.sketch_size), np.float32)
-        fill_projection(
-            np.asarray(keys[begin:end]), seed=task.seed, first_column=0, scale=scale, out=rows
-        )
-        write_rows(basis, begin, np.matmul(rows, project, out=vectors))
+    height = sketch.chunks[0]
+    shape = (min(height, stop - start), project.shape[1])
+    buffers = thread_pair("vectors", shape), thread_pair("basis", shape)
+    with WriteBehind() as write:
+        for number, rows in enumerate(chunks_of_rows(sketch, start, stop)):
+            begin = start + number * height
+            end = begin + rows.shape[0]
+            vectors, folded = (pair[number % 2][: end - begin] for pair in buffers)
+            np.matmul(rows, project, out=vectors)
+            vectors *= inverse_root(np.asarray(degrees[begin:end])).astype(np.float32)[:, None]
+            _fill_rows(task, np.asarray(keys[begin:end]), rows)
+            np.matmul(rows, project, out=folded)
+            write(_write_chunks, begin, (embedding, vectors), (basis, folded))
     return {
         "read_bytes": (stop - start) * task.sketch_size * 4,
         "written_bytes": 2 * (stop - start) * project.shape[1] * 4,
     }
+
+
+def _fill_rows(task: VectorsTask, keys: npt.NDArray[np.uint64], out: Floats) -> None:
+    """Write rows of ``R / sqrt(d)`` over those of the sketch, which are not needed any more."""
+    scale = np.full(keys.size, 1 / math.sqrt(task.sketch_size), np.float32)
+    fill_projection(keys, seed=task.seed, first_column=0, scale=scale, out=out)
+
+
+def _write_chunks(start: int, *chunks: tuple[Tiles, Floats]) -> None:
+    for tiles, rows in chunks:
+        tiles.write((start, 0), rows)

@@ -6,19 +6,21 @@ import html
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import dask.array as da
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from pipeline.arrays import open_zarr
 from pipeline.errors import BadInputError
-from pipeline.files import open_zarr
 from pipeline.graph import Graph, open_graph
 from pipeline.ingest.arrow import id_type, sorted_ids
 from pipeline.measure import human_bytes, human_seconds
 from pipeline.store import StorePaths, existing_store, read_manifest
+
+if TYPE_CHECKING:
+    import dask.array as da
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,8 @@ class Embedding:
     @property
     def vectors(self) -> da.Array:
         """All vectors in the order of the rows, lazy, as a Dask array."""
+        import dask.array as da
+
         lazy: da.Array = da.from_zarr(str(self.path / "embedding"))
         return lazy
 

@@ -11,8 +11,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pipeline.arrays import open_zarr
 from pipeline.errors import ConfigError
-from pipeline.files import open_zarr, remove, write_text, written_aside
+from pipeline.files import remove, write_text, written_aside
 from pipeline.graph import Graph
 from pipeline.ingest.arrow import parquet_id_type
 from pipeline.run import Block, Job, Stats

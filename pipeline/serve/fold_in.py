@@ -19,7 +19,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.files import load_array, open_zarr, save_array, written_aside
+from pipeline.arrays import open_zarr
+from pipeline.files import load_array, save_array, written_aside
 from pipeline.graph import Graph
 from pipeline.ingest.arrow import map_ids
 from pipeline.ingest.ids import flag_sources, range_path

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import click
 import pyarrow.parquet as pq
 import pytest
 
@@ -9,7 +10,7 @@ from jobs.main import figrl as group
 from tests.reference import write_edges
 
 
-@pytest.mark.parametrize("job", sorted(group.commands))
+@pytest.mark.parametrize("job", group.list_commands(click.Context(group)))
 def test_help_teaches_by_example(figrl, job):
     outcome = figrl(job, "--help", on_cluster=False)
     assert outcome.code == 0

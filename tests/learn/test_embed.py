@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 import pipeline.learn.embed
 from pipeline import embed, ingest
+from pipeline.arrays import open_zarr
 from pipeline.costs import Tiling
 from pipeline.errors import ConfigError
-from pipeline.files import open_zarr
 from tests.reference import DenseGraph, DensePaper, largest_angle, write_edges
 
 

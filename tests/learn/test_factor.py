@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.files import ensure_zarr, open_zarr, write_rows
+from pipeline.arrays import ensure_zarr, open_zarr, write_rows
 from pipeline.learn.factor import (
     FAN_IN,
     FactorTask,

@@ -19,12 +19,13 @@ def random_entries(rng: np.random.Generator, nodes: int, entries: int) -> tuple[
 @given(
     seed=st.integers(0, 1000),
     nodes=st.integers(1, 40),
-    width=st.integers(1, 19),
+    width=st.integers(1, 19) | st.integers(315, 400),
+    degree=st.integers(1, 20),
     weighted=st.booleans(),
 )
-def test_it_is_the_dense_product(seed, nodes, width, weighted):
+def test_it_is_the_dense_product(seed, nodes, width, degree, weighted):
     rng = np.random.default_rng(seed)
-    rows, columns, weights = random_entries(rng, nodes, 5 * nodes)
+    rows, columns, weights = random_entries(rng, nodes, degree * nodes)
     dense = np.zeros((nodes, nodes))
     dense[rows, columns] = weights if weighted else 1.0
     operand = rng.normal(size=(nodes, width)).astype(np.float32)
@@ -34,18 +35,19 @@ def test_it_is_the_dense_product(seed, nodes, width, weighted):
 
 
 @pytest.mark.parametrize("weighted", [True, False])
-@given(seed=st.integers(0, 1000), part=st.integers(1, 30), width=st.integers(1, 9))
-def test_blocks_and_slices_do_not_change_a_bit(seed, part, width, weighted):
+@pytest.mark.parametrize("columns_in_all", [9, 330])
+@given(seed=st.integers(0, 1000), part=st.integers(1, 30), width=st.integers(1, 330))
+def test_blocks_and_slices_do_not_change_a_bit(seed, part, width, weighted, columns_in_all):
     rng = np.random.default_rng(seed)
     nodes = 30
-    rows, columns, weights = random_entries(rng, nodes, 200)
+    rows, columns, weights = random_entries(rng, nodes, 400)
     chosen = weights if weighted else None
-    operand = rng.normal(size=(nodes, 9)).astype(np.float32)
-    whole = np.zeros((nodes, 9), np.float32)
+    operand = rng.normal(size=(nodes, columns_in_all)).astype(np.float32)
+    whole = np.zeros_like(operand)
     accumulate(rows, columns, chosen, operand, whole)
-    pieces = np.zeros((nodes, 9), np.float32)
-    for low in range(0, 9, width):
-        out = np.zeros((nodes, min(width, 9 - low)), np.float32)
+    pieces = np.zeros_like(operand)
+    for low in range(0, columns_in_all, width):
+        out = np.zeros((nodes, min(width, columns_in_all - low)), np.float32)
         for start in range(0, nodes, part):
             held = np.ascontiguousarray(operand[start : start + part, low : low + width])
             accumulate(rows, columns, chosen, held, out, first_column=start)

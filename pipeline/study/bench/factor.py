@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import dask.array as da
 import distributed
 import numpy as np
 
+from pipeline.arrays import ensure_zarr, open_zarr, write_rows
 from pipeline.cluster import ClusterConfig, connect
-from pipeline.files import ensure_zarr, open_zarr, write_rows
-from pipeline.learn.factor import factor_sketch, projector
+from pipeline.learn.factor import chunks_of_rows, factor_sketch, projector
 from pipeline.run import Block, Job, Stats
 from pipeline.study.bench.lines import Line
 from pipeline.study.bench.process import run_apart
+from pipeline.tiles import open_tiles
 
 _CHUNK_ROWS = 4096
 
@@ -65,17 +65,18 @@ class _Project:
 
 
 def _project(task: _Project) -> Stats:
-    sketch, out = open_zarr(task.root / "sketch"), open_zarr(task.root / "ours")
+    sketch, out = open_tiles(task.root / "sketch"), open_tiles(task.root / "ours")
     project = projector(task.root / "factor")
     stop = min(task.start + 4 * _CHUNK_ROWS, sketch.shape[0])
-    for begin in range(task.start, stop, _CHUNK_ROWS):
-        end = min(begin + _CHUNK_ROWS, stop)
-        write_rows(out, begin, np.asarray(sketch[begin:end]) @ project)
+    for number, rows in enumerate(chunks_of_rows(sketch, task.start, stop)):
+        out.write((task.start + number * _CHUNK_ROWS, 0), rows @ project)
     return {}
 
 
 def dask_svd(folder: str, dim: int) -> None:
     """Do the same with ``dask.array.linalg.svd``, on the same cluster."""
+    import dask.array as da
+
     root = Path(folder)
     with connect(ClusterConfig()) as client, distributed.Client.as_current(client):
         sketch = da.from_zarr(str(root / "sketch"))

@@ -1,4 +1,4 @@
-"""Lines of a benchmark: ours, the alternative, and the ratio that was asked for."""
+"""Lines of a benchmark: ours beside an alternative, or a figure beside its limit."""
 
 from __future__ import annotations
 
@@ -84,3 +84,36 @@ class Line:
             "memory_ratio": self.memory_ratio,
             "reached": self.reached,
         }
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One figure, and the limit that it should keep.
+
+    Attributes
+    ----------
+    what : str
+        What was measured.
+    value, limit : float
+    unit : str
+    at_least : bool
+        Whether the value should be at least the limit; else at most.
+    detail : str
+        The numbers behind it.
+    """
+
+    what: str
+    value: float
+    limit: float
+    unit: str = ""
+    at_least: bool = False
+    detail: str = ""
+
+    @property
+    def reached(self) -> bool:
+        """Whether the limit is kept."""
+        return self.value >= self.limit if self.at_least else self.value <= self.limit
+
+    def describe(self) -> dict[str, Any]:
+        """Give the figure as JSON can write it."""
+        return {**asdict(self), "reached": self.reached}

@@ -1,0 +1,51 @@
+"""Zarr arrays of a store: made once, written in whole chunks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import zarr
+
+from pipeline.files import remove, written_aside
+from pipeline.tiles import check_covers_chunks
+
+
+def ensure_zarr(
+    path: Path, *, shape: tuple[int, ...], chunks: tuple[int, ...], dtype: npt.DTypeLike
+) -> None:
+    """Create an empty Zarr array, or keep the one that is there if it is the same.
+
+    Chunks are stored as they are: sketches and vectors are noise to a compressor. Chunks of
+    zeros are written too, so that a chunk that is missing is always an error of ours.
+    """
+    if path.exists():
+        found = open_zarr(path)
+        if (found.shape, found.chunks, found.dtype) == (shape, chunks, np.dtype(dtype)):
+            return
+        remove(path)
+    with written_aside(path) as aside:
+        zarr.create_array(
+            store=str(aside),
+            shape=shape,
+            chunks=chunks,
+            dtype=np.dtype(dtype),
+            compressors=None,
+            fill_value=0,
+            config={"write_empty_chunks": True},
+        )
+
+
+def open_zarr(path: Path) -> zarr.Array[Any]:
+    """Open a Zarr array of `ensure_zarr` for reading and for writing whole chunks."""
+    array = zarr.open_array(store=str(path), mode="r+")
+    return array.with_config({"write_empty_chunks": True, "order": "C"})
+
+
+def write_rows(array: zarr.Array[Any], start: int, values: npt.NDArray[Any]) -> None:
+    """Write rows that cover whole chunks."""
+    corner = (start, 0)[: array.ndim]
+    check_covers_chunks(corner, values.shape, array.chunks, array.shape)
+    array[start : start + values.shape[0]] = values

@@ -1,0 +1,67 @@
+"""The lines and figures of a benchmark as one picture."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from pipeline.errors import ConfigError
+from pipeline.files import written_aside
+
+_REACHED, _MISSED = "#2a7f62", "#c8553d"
+
+
+def plot_report(report: dict[str, Any], path: Path) -> None:
+    """Draw how far each goal is reached or missed: bars to the right of 1 are beyond it.
+
+    Parameters
+    ----------
+    report : dict
+        What ``figrl bench --json`` prints.
+    path : Path
+        A file that ends in .png, .svg or .pdf.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ConfigError("--plot needs matplotlib: pip install 'figrl[bench]'.") from error
+    bars = [*map(_of_line, report["lines"]), *map(_of_figure, report["figures"])]
+    figure = Figure(figsize=(11, 1.2 + 0.42 * len(bars)), layout="constrained")
+    axes = figure.subplots()
+    places = range(len(bars), 0, -1)
+    shares = [share for _, share, _ in bars]
+    colours = [_REACHED if share >= 1 else _MISSED for share in shares]
+    axes.barh(places, [share - 1 for share in shares], left=1, color=colours, height=0.6)
+    for place, (_, share, text) in zip(places, bars, strict=True):
+        axes.annotate(
+            text,
+            (share, place),
+            xytext=(5 if share >= 1 else -5, 0),
+            textcoords="offset points",
+            va="center",
+            ha="left" if share >= 1 else "right",
+            fontsize=8,
+        )
+    axes.axvline(1, color="black", linewidth=1)
+    axes.set_xscale("log")
+    axes.set_xlim(min(*shares, 1) / 2.5, max(*shares, 1) * 2.5)
+    axes.set_yticks(list(places), [name for name, _, _ in bars], fontsize=8)
+    axes.set_xlabel(
+        "measured, as a share of the goal (1 = the goal; green reaches it, red does not)"
+    )
+    axes.set_title("figrl bench")
+    with written_aside(path) as aside:
+        figure.savefig(aside, format=path.suffix.lstrip(".") or "png", dpi=120)
+
+
+def _of_line(line: dict[str, Any]) -> tuple[str, float, str]:
+    name = f"{line['what']}\nagainst {line['other']}"
+    text = f"{line['speedup']:.3g} x, goal {line['wanted']:.3g} x"
+    return name, line["speedup"] / line["wanted"], text
+
+
+def _of_figure(figure: dict[str, Any]) -> tuple[str, float, str]:
+    value, limit = figure["value"], figure["limit"]
+    share = value / limit if figure["at_least"] else limit / max(value, 1e-3)
+    bound = "at least" if figure["at_least"] else "at most"
+    return figure["what"], share, f"{value:.3g} {figure['unit']}, {bound} {limit:.3g}"
