@@ -24,6 +24,9 @@ _CHUNK_COPIES = 12
 _EDGE_BYTES = 48
 """Memory for an entry of a row group while it is read: decoded, and as arrays."""
 
+KEPT_ENTRY_BYTES = 16
+"""Memory for an entry of the graph that is kept: its row and its column."""
+
 _CHUNK_BYTES, _GROUP_BYTES = 16 << 20, 128 << 20
 _MAX_GROUPS = 1024
 
@@ -103,9 +106,10 @@ class StageCost:
         busy = min(threads, self.tasks)
         compute = rates.core_seconds(self.work) / cores
         compute += rates.core_seconds(self.worker_work) / busy
-        memory = (self.shared_bytes / busy + self.task_bytes) / rates.touch
+        # Fresh pages come from the system one at a time, however many threads ask for them.
+        memory = (self.shared_bytes + busy * self.task_bytes) / rates.touch
         disk = (self.read_bytes / rates.read + self.written_bytes / rates.write) / workers
-        tasks = self.tasks * rates.task_seconds / cores + rates.stage_seconds
+        tasks = self.tasks * rates.task_seconds + rates.stage_seconds
         total = max(compute + memory, disk) + tasks
         return {
             "compute": compute,

@@ -9,6 +9,7 @@ from typing import Any
 
 from pipeline.config import EmbedConfig
 from pipeline.costs import (
+    KEPT_ENTRY_BYTES,
     RESERVED_BYTES,
     Geometry,
     StageCost,
@@ -47,10 +48,19 @@ class EmbedPlan:
         """Most memory that a worker process will hold."""
         return max(stage.peak_bytes(self.memory.threads) for stage in self.stages)
 
-    def spare_bytes(self, name: str) -> int:
-        """Memory of a worker that a stage leaves, in which parts of the graph may be kept."""
-        (stage,) = (stage for stage in self.stages if stage.name == name)
-        return max(self.memory.allowed_bytes - stage.peak_bytes(self.memory.threads), 0)
+    @property
+    def kept_bytes(self) -> int:
+        """Memory of a worker in which the product may keep the graph from slice to slice.
+
+        What the stage leaves of the memory that may be used; none where reading an entry again for
+        every slice costs less than to write it to memory once.
+        """
+        rates, _ = known_rates()
+        again = math.ceil(self.sketch_size / self.tiling.slice_columns) - 1
+        if again / rates.entries < KEPT_ENTRY_BYTES / rates.touch:
+            return 0
+        (sketch,) = (stage for stage in self.stages if stage.name == "sketch")
+        return max(self.memory.allowed_bytes - sketch.peak_bytes(self.memory.threads), 0)
 
     @property
     def disk_bytes(self) -> int:

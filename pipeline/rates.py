@@ -20,7 +20,7 @@ import pyarrow as pa
 from threadpoolctl import threadpool_limits
 
 from pipeline.arrays import ensure_zarr
-from pipeline.direct import aligned_empty, read_direct, write_direct
+from pipeline.direct import Bytes, aligned_empty, read_direct, write_direct
 from pipeline.files import read_json, write_json
 from pipeline.graph import read_edges
 from pipeline.ingest.partition import write_edges
@@ -56,7 +56,8 @@ class Rates:
     read, write : float
         Bytes that go from or to the disk past the cache, all cores together.
     task_seconds, stage_seconds : float
-        What Dask and the files cost for a task, and for a stage, whatever they do.
+        What Dask and the files cost for a task, and for a stage, whatever they do and however many
+        cores there are: one scheduler hands out all tasks.
     """
 
     regenerate: float = 1.2e9
@@ -70,7 +71,7 @@ class Rates:
     chunks: float = 700.0
     read: float = 1.8e9
     write: float = 1e9
-    task_seconds: float = 0.01
+    task_seconds: float = 0.0075
     stage_seconds: float = 0.1
 
     def core_seconds(self, work: dict[str, int]) -> float:
@@ -202,12 +203,21 @@ def _chunks(folder: Path) -> float:
 
 
 def _disk(folder: Path) -> tuple[float, float]:
-    """Two files at a time, as threads do."""
-    files = [(folder / f"block-{number}", aligned_empty(16 << 20)) for number in range(8)]
-    for _, block in files:
+    """Two files at a time, as threads do, and once: a disk is slower than what caches it."""
+    blocks = [aligned_empty(16 << 20) for _ in range(2)]
+    for block in blocks:
         block[:] = 1
+    paths = [folder / f"block-{number}" for number in range(64)]
+    seconds = []
     with ThreadPoolExecutor(2) as threads:
-        write = fastest(lambda: list(threads.map(lambda file: write_direct(*file), files)))
-        read = fastest(lambda: list(threads.map(lambda file: read_direct(*file), files)))
-    size = sum(block.nbytes for _, block in files)
-    return size / write, size / read
+        for transfer in (write_direct, read_direct):
+
+            def half(turn: int, transfer: Callable[[Path, Bytes], None] = transfer) -> None:
+                for path in paths[turn::2]:
+                    transfer(path, blocks[turn])
+
+            started = time.perf_counter()
+            list(threads.map(half, range(2)))
+            seconds.append(time.perf_counter() - started)
+    write, read = (len(paths) * blocks[0].nbytes / taken for taken in seconds)
+    return write, read

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -233,9 +234,9 @@ def _all_weights_are_one(task: BuildTask, block: int) -> bool:
 def choose_block_rows(nodes: int, entries: int) -> int:
     """Rows in a block, from the size of the graph alone, so that results do not depend on memory.
 
-    A block should hold enough edges to be worth a task, and there should be enough blocks to
-    keep a few dozen threads busy.
+    A block should hold enough edges to be worth a task of a tenth of a second, and there should be
+    enough blocks to keep a dozen threads busy.
     """
-    wanted = min(max(entries // 64, 1 << 18), 1 << 22)
-    rows = max(1, round(wanted * nodes / max(entries, 1)))
-    return min(max(1 << (rows.bit_length() - 1), 1 << 10), 1 << 20)
+    wanted = min(max(entries // 32, 1 << 18), 1 << 22)
+    rows = max(1.0, wanted * nodes / max(entries, 1))
+    return min(max(1 << round(math.log2(rows)), 1 << 10), 1 << 20)

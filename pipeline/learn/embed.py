@@ -47,7 +47,7 @@ def run_stages(job: Job, plan: EmbedPlan, folder: Path) -> dict[str, Any]:
         slice_columns=tiling.slice_columns,
         operand_rows=tiling.operand_rows,
         seed=plan.config.seed,
-        kept_bytes=plan.spare_bytes("sketch"),
+        kept_bytes=plan.kept_bytes,
     )
     _make_arrays(plan, tiling, folder)
     tiles = [

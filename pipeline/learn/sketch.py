@@ -127,7 +127,7 @@ def _tile_by_parts(task: SketchTask, block: int, columns: tuple[int, int]) -> St
     for begin in range(0, graph.nodes, task.operand_rows):
         end = min(begin + task.operand_rows, graph.nodes)
         part = thread_buffer("operand", (end - begin, last - first))
-        _fill_operand(task, _read_nodes(graph, begin, end), begin, first, part)
+        _fill_operand(task, read_nodes(graph, begin, end), begin, first, part)
         for rows, neighbours, weights in graph.edge_runs(block):
             accumulate(rows, neighbours, weights, part, out, first_row=start, first_column=begin)
     out *= _block_nodes(task, block).scale.astype(np.float32)[:, None]
@@ -151,7 +151,8 @@ class Nodes:
     scale: npt.NDArray[np.float64]
 
 
-def _read_nodes(graph: Graph, start: int, stop: int) -> Nodes:
+def read_nodes(graph: Graph, start: int, stop: int) -> Nodes:
+    """Keys and ``D^-1/2`` of the rows from `start` up to `stop`."""
     degrees = np.asarray(open_zarr(graph.degrees_path)[start:stop])
     return Nodes(np.asarray(open_zarr(graph.keys_path)[start:stop]), inverse_root(degrees))
 
@@ -161,7 +162,7 @@ def _block_nodes(task: SketchTask, block: int) -> Nodes:
     key = ("nodes", task.graph.path, block)
     nodes: Nodes | None = kept.get(key)
     if nodes is None:
-        nodes = _read_nodes(task.graph, *task.graph.block_range(block))
+        nodes = read_nodes(task.graph, *task.graph.block_range(block))
         kept.offer(key, nodes, nodes.keys.nbytes + nodes.scale.nbytes, task.kept_bytes)
     return nodes
 

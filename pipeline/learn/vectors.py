@@ -9,12 +9,11 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.arrays import open_zarr
 from pipeline.graph import Graph
 from pipeline.learn.buffers import thread_pair
 from pipeline.learn.factor import chunks_of_rows, projector
 from pipeline.learn.projection import fill_projection
-from pipeline.learn.sketch import inverse_root
+from pipeline.learn.sketch import read_nodes
 from pipeline.overlap import WriteBehind
 from pipeline.run import Stats
 from pipeline.tiles import Floats, Tiles, open_tiles
@@ -37,7 +36,7 @@ def vectors_block(task: VectorsTask, block: int) -> Stats:
         open_tiles(task.run / name) for name in ("sketch", "embedding", "basis")
     )
     project = projector(task.run / "factor")
-    keys, degrees = open_zarr(task.graph.keys_path), open_zarr(task.graph.degrees_path)
+    nodes = read_nodes(task.graph, start, stop)
     height = sketch.chunks[0]
     shape = (min(height, stop - start), project.shape[1])
     buffers = thread_pair("vectors", shape), thread_pair("basis", shape)
@@ -47,8 +46,8 @@ def vectors_block(task: VectorsTask, block: int) -> Stats:
             end = begin + rows.shape[0]
             vectors, folded = (pair[number % 2][: end - begin] for pair in buffers)
             np.matmul(rows, project, out=vectors)
-            vectors *= inverse_root(np.asarray(degrees[begin:end])).astype(np.float32)[:, None]
-            _fill_rows(task, np.asarray(keys[begin:end]), rows)
+            vectors *= nodes.scale[begin - start : end - start, None].astype(np.float32)
+            _fill_rows(task, nodes.keys[begin - start : end - start], rows)
             np.matmul(rows, project, out=folded)
             write(_write_chunks, begin, (embedding, vectors), (basis, folded))
     return {

@@ -50,7 +50,12 @@ def ours(folder: str, dim: int) -> None:
     with connect(ClusterConfig()) as client:
         job = Job(client, root / "marks")
         factor_sketch(
-            job, root / "sketch", root / "work", root / "factor", group_rows=32 * 1000, dim=dim
+            job,
+            root / "sketch",
+            root / "work",
+            root / "factor",
+            group_rows=8 * _CHUNK_ROWS,
+            dim=dim,
         )
         rows = open_zarr(root / "sketch").shape[0]
         ensure_zarr(root / "ours", shape=(rows, dim), chunks=(_CHUNK_ROWS, dim), dtype=np.float32)

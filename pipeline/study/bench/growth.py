@@ -35,7 +35,7 @@ class Grown:
     edges: int
     nodes: int
     peak_bytes: int
-    seconds: dict[str, float]
+    measured: dict[str, float]
     predicted: dict[str, float]
 
 
@@ -46,7 +46,7 @@ def bench_growth(
     run_apart(f"{__name__}:measure")
     hardware = run_apart("pipeline.study.bench.hardware:limits").result
     grown = [_grow(edges, sketch_size, dim) for edges in sizes]
-    figures = [_exponent(grown, stage) for stage in grown[-1].seconds]
+    figures = [_exponent(grown, stage) for stage in grown[-1].measured]
     figures += [_peak(size) for size in grown]
     figures += [figure for size in grown[1:] for figure in _predictions(size)]
     return figures + _shares(grown[-1], sketch_size, hardware)
@@ -76,7 +76,7 @@ def ours(folder: str, sketch_size: int, dim: int) -> dict[str, Any]:
     return {
         "edges": stored["edges"],
         "nodes": stored["nodes"],
-        "seconds": {"ingest": stored["seconds"], **_by_planned_stage(stages, learnt["plan"])},
+        "measured": {"ingest": stored["seconds"], **_by_planned_stage(stages, learnt["plan"])},
         "predicted": {stage["name"]: stage["seconds"] for stage in learnt["plan"]["stages"]},
     }
 
@@ -91,7 +91,7 @@ def _by_planned_stage(stages: dict[str, float], plan: dict[str, Any]) -> dict[st
 
 def _exponent(grown: Sequence[Grown], stage: str) -> Figure:
     """Slope of the logarithm of seconds over that of edges."""
-    seconds = [size.seconds[stage] for size in grown]
+    seconds = [size.measured[stage] for size in grown]
     slope = float(np.polyfit(np.log([size.edges for size in grown]), np.log(seconds), 1)[0])
     detail = ", ".join(
         f"{value:.3g} s at {size.edges / 1e6:.3g} M"
@@ -108,7 +108,7 @@ def _peak(size: Grown) -> Figure:
 def _predictions(size: Grown) -> list[Figure]:
     figures = []
     for stage, predicted in size.predicted.items():
-        measured = size.seconds[stage]
+        measured = size.measured[stage]
         what = f"predicted seconds of {stage} at {size.edges / 1e6:.3g} M edges, off by a factor"
         detail = f"predicted {predicted:.3g} s, measured {measured:.3g} s"
         figures.append(
@@ -134,10 +134,10 @@ def _shares(size: Grown, sketch_size: int, hardware: dict[str, float]) -> list[F
     return [
         Figure(
             f"{stage} at {size.edges / 1e6:.3g} M edges: share of what the hardware allows",
-            seconds / size.seconds[stage],
+            seconds / size.measured[stage],
             0.5,
             at_least=True,
-            detail=f"{machine}: {seconds:.3g} s at least, {size.seconds[stage]:.3g} s measured",
+            detail=f"{machine}: {seconds:.3g} s at least, {size.measured[stage]:.3g} s measured",
         )
         for stage, (seconds, machine) in least.items()
     ]
