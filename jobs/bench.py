@@ -34,7 +34,7 @@ _PARTS: dict[str, Sequence[Callable[..., Sequence[Line | Figure]]]] = {
     "limit": [bench_limit],
     "storage": [bench_storage],
 }
-_NEED_DATA = (bench_product, bench_workers, bench_embed)
+_NEED_DATA = (bench_product, bench_embed)
 
 
 @click.command(

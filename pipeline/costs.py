@@ -28,6 +28,7 @@ KEPT_ENTRY_BYTES = 16
 """Memory for an entry of the graph that is kept: its row and its column."""
 
 _CHUNK_BYTES, _GROUP_BYTES = 16 << 20, 128 << 20
+_TALL_BYTES = 1 << 20
 _MAX_GROUPS = 1024
 
 _EIGH_FLOPS = 20
@@ -141,7 +142,7 @@ def sketch_cost(graph: Graph, size: int, tiling: Tiling, geometry: Geometry) -> 
         written_bytes=4 * graph.nodes * size,
         flops=2 * entries * size,
         shared_bytes=operand_bytes if parts == 1 else 0,
-        task_bytes=tile_bytes(graph, geometry, parts) * columns
+        task_bytes=tile_bytes(graph, geometry, columns, parts)
         + run_bytes(graph)
         + (0 if parts == 1 else operand_bytes),
         work={
@@ -149,18 +150,26 @@ def sketch_cost(graph: Graph, size: int, tiling: Tiling, geometry: Geometry) -> 
             "rows": entries * slices,
             "entries": entries * slices * parts,
             "copy": 3 * 4 * graph.nodes * size,
-            "chunks": slices * math.ceil(graph.nodes / geometry.chunk_rows),
+            "chunks": slices * math.ceil(graph.nodes / tall_rows(geometry, graph, columns)),
             **({} if parts == 1 else made),
         },
         worker_work=made if parts == 1 else {},
     )
 
 
-def tile_bytes(graph: Graph, geometry: Geometry, parts: int) -> int:
-    """Memory that a thread needs for a column of a tile."""
+def tile_bytes(graph: Graph, geometry: Geometry, columns: int, parts: int) -> int:
+    """Memory that a thread needs for a tile of the product."""
     if parts > 1:
-        return 8 * min(graph.block_rows, graph.nodes)
-    return _CHUNK_COPIES * min(geometry.chunk_rows, graph.nodes)
+        return 8 * min(graph.block_rows, graph.nodes) * columns
+    return _CHUNK_COPIES * min(tall_rows(geometry, graph, columns), graph.nodes) * columns
+
+
+def tall_rows(geometry: Geometry, graph: Graph, columns: int) -> int:
+    """Rows of a stored chunk of the sketch: as many of the plan's chunks as make some megabytes."""
+    rows = geometry.chunk_rows
+    while rows < graph.block_rows and 2 * rows * columns * 4 <= _TALL_BYTES:
+        rows *= 2
+    return rows
 
 
 def factor_costs(

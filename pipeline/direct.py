@@ -20,8 +20,8 @@ Bytes = npt.NDArray[np.uint8]
 ALIGNMENT = 4096
 """Addresses, sizes and places in a file that the disk takes are multiples of it."""
 
-_SMALLEST = 1 << 20
-"""Files below this size are not worth it."""
+_SMALLEST = 1 << 16
+"""What is smaller than this is not worth it."""
 
 _DIRECT = getattr(os, "O_DIRECT", 0)
 
@@ -54,17 +54,30 @@ def write_direct(path: Path, content: Bytes) -> None:
         os.close(descriptor)
 
 
-def read_direct(path: Path, out: Bytes) -> None:
-    """Fill `out`, which is of `aligned_empty`, with a file of its size."""
-    descriptor = _open(path, os.O_RDONLY, out.size)
+def read_direct(path: Path, out: Bytes, *, offset: int = 0, size: int | None = None) -> None:
+    """Fill `out`, which is of `aligned_empty`, from a file.
+
+    Parameters
+    ----------
+    path : Path
+    out : uint8 array
+    offset : int
+        Where in the file it begins.
+    size : int, optional
+        Bytes that the file has to have; by default, those of `out`.
+    """
+    wanted = out.size if size is None else size
+    descriptor = _open(path, os.O_RDONLY, 0 if offset % ALIGNMENT else out.size)
     try:
-        size = os.fstat(descriptor).st_size
-        if size != out.size:
-            raise OSError(errno.EIO, f"has {size} bytes where {out.size} belong", str(path))
+        found = os.fstat(descriptor).st_size
+        if found != wanted:
+            raise OSError(errno.EIO, f"has {found} bytes where {wanted} belong", str(path))
         # The last page is read whole: its rest lies in memory that belongs to the array too.
         memory = np.lib.stride_tricks.as_strided(out, (_pages(out.size),))
         done = 0
-        while done < size and (count := os.preadv(descriptor, [memory[done:].data], done)):
+        while done < out.size and (
+            count := os.preadv(descriptor, [memory[done:].data], offset + done)
+        ):
             done += count
     finally:
         os.close(descriptor)

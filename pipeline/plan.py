@@ -157,36 +157,36 @@ def plan_embedding(graph: Graph, config: EmbedConfig, memory: ClusterMemory) -> 
 
 def _choose_tiling(graph: Graph, size: int, geometry: Geometry, memory: ClusterMemory) -> Tiling:
     """Take the slices that cost least of those whose operand fits; parts of it where none does."""
-    room = memory.allowed_bytes - RESERVED_BYTES - memory.threads * run_bytes(graph)
-    column_bytes = 4 * graph.nodes + memory.threads * tile_bytes(graph, geometry, parts=1)
-    widest = room // column_bytes
-    if widest < min(_MIN_SLICE, size):
-        return _operand_in_parts(graph, size, geometry, memory, room)
     rates, _ = known_rates()
 
+    def cost(tiling: Tiling) -> StageCost:
+        return sketch_cost(graph, size, tiling, geometry)
+
     def seconds(tiling: Tiling) -> float:
-        cost = sketch_cost(graph, size, tiling, geometry)
         shape = {"workers": memory.workers, "threads": memory.threads}
-        return cost.seconds(rates, **shape)["total"]
+        return cost(tiling).seconds(rates, **shape)["total"]
 
-    return min((Tiling(columns, graph.nodes) for columns in _widths(size, widest)), key=seconds)
-
-
-def _widths(size: int, widest: int) -> list[int]:
-    """Widths of slices up to the widest, each as even as it can be for its number of slices."""
-    widths = []
-    for slices in range(math.ceil(size / widest), math.ceil(size / _MIN_SLICE) + 1):
-        columns = math.ceil(size / slices / _SLICE_STEP) * _SLICE_STEP
-        # Rounding up may have made the slices too wide for the room by a step.
-        widths.append(columns if columns <= widest else max(widest // 4 * 4, 4))
-    return sorted(set(widths), reverse=True)
+    fitting = [
+        tiling
+        for tiling in (Tiling(columns, graph.nodes) for columns in _widths(size))
+        if cost(tiling).peak_bytes(memory.threads) <= memory.allowed_bytes
+    ]
+    return (
+        min(fitting, key=seconds) if fitting else _operand_in_parts(graph, size, geometry, memory)
+    )
 
 
-def _operand_in_parts(
-    graph: Graph, size: int, geometry: Geometry, memory: ClusterMemory, room: int
-) -> Tiling:
+def _widths(size: int) -> list[int]:
+    """Widths of slices, the widest first, each as even as it can be for its number of slices."""
+    numbers = range(1, math.ceil(size / _MIN_SLICE) + 1)
+    widths = {math.ceil(size / number / _SLICE_STEP) * _SLICE_STEP for number in numbers}
+    return sorted(widths, reverse=True)
+
+
+def _operand_in_parts(graph: Graph, size: int, geometry: Geometry, memory: ClusterMemory) -> Tiling:
     columns = min(_MIN_SLICE, math.ceil(size / 4) * 4)
-    rows = room // memory.threads // (4 * columns) - tile_bytes(graph, geometry, parts=2) // 4
+    room = (memory.allowed_bytes - RESERVED_BYTES) // memory.threads - run_bytes(graph)
+    rows = (room - tile_bytes(graph, geometry, columns, parts=2)) // (4 * columns)
     # Parts begin where chunks do, so that none is read twice.
     chunk = geometry.chunk_rows
     return Tiling(slice_columns=columns, operand_rows=max(rows // chunk * chunk, chunk))

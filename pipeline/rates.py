@@ -65,7 +65,7 @@ class Rates:
     rows: float = 2.5e7
     entries: float = 8e7
     copy: float = 4e9
-    touch: float = 1e9
+    touch: float = 5e9
     gram: float = 6e10
     gemm: float = 6.5e10
     chunks: float = 700.0

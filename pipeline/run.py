@@ -1,15 +1,13 @@
 """Stages of blocks on a Dask cluster: the only module that submits work to a client.
 
-A stage is a function and the blocks it has to be applied to. A block is done when its mark is
-committed: a small JSON file, renamed into place after the block's output is complete. Running a
-stage again therefore does only what is missing, whether a worker died, the job was killed, or
-Dask itself chose to run a task twice.
+A stage is a function and the blocks it has to be applied to. Running it again does only the blocks
+that have no mark yet, whether a worker died, the job was killed, or Dask itself chose to run a task
+twice.
 """
 
 from __future__ import annotations
 
 import os
-import threading
 import time
 import uuid
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -23,14 +21,10 @@ from distributed.client import FutureCancelledError
 from distributed.comm.core import CommClosedError
 from distributed.scheduler import KilledWorker
 from distributed.system import MEMORY_LIMIT
-from threadpoolctl import threadpool_limits
 
+from pipeline.blocks import Stats, blocks_at_work, execute_block, give_up, read_mark
 from pipeline.errors import FigrlError, ResourceError
-from pipeline.files import read_json, write_json
-from pipeline.measure import human_bytes, peak_memory_bytes, process_name, reset_peak_memory
-
-Stats = dict[str, Any]
-"""What a block tells about itself: a few numbers that JSON can write."""
+from pipeline.measure import human_bytes, reset_peak_memory
 
 _WINDOW_PER_THREAD = 3
 _WINDOW_REFRESH_SECONDS = 2.0
@@ -303,76 +297,6 @@ def _cluster_lost(stage_name: str, error: BaseException) -> FigrlError:
         f"The Dask cluster went away during stage '{stage_name}' ({reason}). Finished blocks are "
         "kept; run the same command again to go on."
     )
-
-
-def execute_block(
-    function: Callable[..., Stats],
-    args: tuple[Any, ...],
-    key: str,
-    mark: Path | None,
-    attempt: str,
-) -> tuple[str, str, int, Stats]:
-    """Do one block on a worker, unless it is done, and commit its mark."""
-    _limit_blas_threads()
-    _at_work[threading.get_ident()] = (attempt, mark)
-    try:
-        if attempt in _given_up:
-            raise FigrlError(f"Block {key} belongs to an attempt that has ended.")
-        stats = read_mark(mark) if mark is not None else None
-        if stats is None:
-            stats = function(*args)
-            if mark is not None:
-                write_json(mark, stats)
-    finally:
-        del _at_work[threading.get_ident()]
-    return key, process_name(), peak_memory_bytes(), stats
-
-
-def read_mark(path: Path) -> Stats | None:
-    """What a finished block told; None if it has no mark, or one that cannot be read.
-
-    Marks are not forced to the disk one by one: a machine that loses its power may leave an empty
-    one behind, and its block is done again.
-    """
-    try:
-        stats: Stats = read_json(path)
-    except (FileNotFoundError, ValueError):
-        return None
-    return stats
-
-
-_at_work: dict[int, tuple[str, Path | None]] = {}
-"""By thread of this process: attempt and mark of the block that it is at."""
-
-_given_up: set[str] = set()
-"""Attempts of which this process begins no more blocks."""
-
-
-def blocks_at_work(marks: Path) -> int:
-    """Count the blocks of a job, known by its marks, that this process is at."""
-    at_work = tuple(_at_work.values())
-    return sum(mark is not None and mark.is_relative_to(marks) for _, mark in at_work)
-
-
-def give_up(attempt: str) -> int:
-    """Begin no more blocks of an attempt in this process; count those that it is at."""
-    _given_up.add(attempt)
-    return sum(other == attempt for other, _ in tuple(_at_work.values()))
-
-
-_blas_is_limited = False
-
-
-def _limit_blas_threads() -> None:
-    """Give BLAS one thread, once per process: Dask's threads are the parallelism.
-
-    It also makes the order of BLAS's sums, and so the bits of the result, independent of the
-    number of cores.
-    """
-    global _blas_is_limited
-    if not _blas_is_limited:
-        threadpool_limits(limits=1)
-        _blas_is_limited = True
 
 
 @dataclass(frozen=True)

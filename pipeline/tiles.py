@@ -41,37 +41,47 @@ class Tiles:
     def write(self, corner: tuple[int, int], values: Floats) -> None:
         """Write a tile that covers whole chunks."""
         check_covers_chunks(corner, values.shape, self.chunks, self.shape)
-        for chunk_path, part in self._parts(corner, values):
+        for chunk_path, _, part in self._parts(corner, values):
             content = self._whole_chunk(part)
             with written_aside(chunk_path) as aside:
                 write_direct(aside, content.reshape(-1).view(np.uint8))
 
     def read(self, corner: tuple[int, int], out: Floats) -> Floats:
-        """Fill `out` with the tile at `corner`, which is the corner of a chunk, and return it."""
-        if any(first % chunk for first, chunk in zip(corner, self.chunks, strict=True)):
-            raise AssertionError(f"{corner} is not a corner of a chunk of {self.chunks}")
-        for chunk_path, part in self._parts(corner, out):
-            direct = part.shape == self.chunks and is_aligned(part)
-            content = part if direct else self._scratch()
+        """Fill `out` with the tile at `corner`, the first column of a chunk, and return it."""
+        if corner[1] % self.chunks[1]:
+            raise AssertionError(f"no chunk of {self.chunks} begins at column {corner[1]}")
+        for chunk_path, first_row, part in self._parts(corner, out):
+            direct = part.shape[1] == self.chunks[1] and is_aligned(part)
+            content = part if direct else self._scratch()[: part.shape[0]]
+            row_bytes = 4 * self.chunks[1]
             try:
-                read_direct(chunk_path, content.reshape(-1).view(np.uint8))
+                read_direct(
+                    chunk_path,
+                    content.reshape(-1).view(np.uint8),
+                    offset=first_row * row_bytes,
+                    size=self.chunks[0] * row_bytes,
+                )
             except OSError as error:
                 raise BadInputError(
                     f"{chunk_path} cannot be read: {error.strerror}. The run that it belongs to is "
                     "damaged: delete its folder and run the same command again."
                 ) from error
             if not direct:
-                part[:] = content[: part.shape[0], : part.shape[1]]
+                part[:] = content[:, : part.shape[1]]
         return out
 
-    def _parts(self, corner: tuple[int, int], tile: Floats) -> Iterator[tuple[Path, Floats]]:
-        """Chunks that a tile touches: where each lies, and its part of the tile."""
+    def _parts(self, corner: tuple[int, int], tile: Floats) -> Iterator[tuple[Path, int, Floats]]:
+        """Chunks that a tile touches: the path and the first row of each, its part of the tile."""
         height, width = self.chunks
-        for row in range(0, tile.shape[0], height):
+        done = 0
+        while done < tile.shape[0]:
+            chunk_row, first_row = divmod(corner[0] + done, height)
+            rows = tile[done : done + height - first_row]
             for column in range(0, tile.shape[1], width):
-                place = (corner[0] + row) // height, (corner[1] + column) // width
-                chunk_path = self.path / "c" / str(place[0]) / str(place[1])
-                yield chunk_path, tile[row : row + height, column : column + width]
+                chunk_column = (corner[1] + column) // width
+                chunk_path = self.path / "c" / str(chunk_row) / str(chunk_column)
+                yield chunk_path, first_row, rows[:, column : column + width]
+            done += rows.shape[0]
 
     def _whole_chunk(self, part: Floats) -> Floats:
         """A part as the chunk that is stored: with zeros beyond the edge of the matrix."""

@@ -15,20 +15,11 @@ import distributed
 import numpy as np
 import pytest
 
+from pipeline.blocks import blocks_at_work, execute_block
 from pipeline.cluster import ClusterConfig, connect
 from pipeline.errors import BadInputError, FigrlError, ResourceError
 from pipeline.files import read_json, write_json
-from pipeline.run import (
-    Block,
-    Job,
-    Silent,
-    Stage,
-    blocks_at_work,
-    cluster_memory,
-    execute_block,
-    map_once,
-    run_stage,
-)
+from pipeline.run import Block, Job, Silent, Stage, cluster_memory, map_once, run_stage
 
 
 def _count(folder: Path, name: str) -> dict[str, object]:
@@ -265,7 +256,7 @@ def test_the_peak_memory_of_each_worker_is_measured(client, tmp_path):
 
 BLAS_THREADS = """
 from threadpoolctl import threadpool_info
-from pipeline.run import execute_block
+from pipeline.blocks import execute_block
 
 def threads():
     return {pool["filepath"]: pool["num_threads"] for pool in threadpool_info()}
@@ -345,7 +336,7 @@ def test_a_monitor_is_told_of_every_block(client, tmp_path, out):
 def test_threads_of_one_worker_are_counted_apart(tmp_path, monkeypatch):
     """`blocks_at_work` tells of every thread of a process, and forgets those that are done."""
     # This process is no worker: its BLAS is left alone.
-    monkeypatch.setattr("pipeline.run._blas_is_limited", True)
+    monkeypatch.setattr("pipeline.blocks._blas_is_limited", True)
     mark, began, go = tmp_path / "marks" / "s" / "x.json", threading.Barrier(3), threading.Event()
 
     def wait() -> dict[str, int]:

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline.arrays import ensure_zarr, open_zarr, write_rows
+from pipeline.arrays import ensure_zarr, open_zarr, read_stretch, write_rows
 from pipeline.errors import BadInputError, ConfigError, StoreInUseError
 from pipeline.files import (
     digest,
@@ -262,6 +262,18 @@ def test_rows_of_one_and_two_dimensions_are_written(tmp_path, array):
     assert np.asarray(array[...]).sum() == 14
     with pytest.raises(AssertionError):
         write_rows(vector, 2, np.arange(4))
+
+
+def test_stretches_are_what_zarr_reads(tmp_path):
+    ensure_zarr(tmp_path / "vector", shape=(10,), chunks=(4,), dtype=np.uint64)
+    open_zarr(tmp_path / "vector")[...] = np.arange(10)
+    for start, stop in ((0, 10), (0, 4), (3, 5), (8, 10), (9, 10), (4, 8)):
+        found = read_stretch(tmp_path / "vector", start, stop, chunk=4, dtype=np.uint64)
+        np.testing.assert_array_equal(found, np.arange(start, stop, dtype=np.uint64))
+    chunk = tmp_path / "vector" / "c" / "1"
+    chunk.write_bytes(chunk.read_bytes()[:-8])
+    with pytest.raises(BadInputError, match="c/1 has 3 values where 4 belong"):
+        read_stretch(tmp_path / "vector", 0, 10, chunk=4, dtype=np.uint64)
 
 
 def test_chunks_of_zeros_are_on_the_disk(tmp_path, array):

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from pipeline.arrays import ensure_zarr
+from pipeline.blocks import Stats
 from pipeline.config import IngestConfig
 from pipeline.costs import RESERVED_BYTES
 from pipeline.errors import BadInputError, IdTypeChangedError, ResourceError
@@ -26,7 +27,7 @@ from pipeline.ingest.partition import (
 from pipeline.ingest.scan import SCAN_BYTES_PER_EDGE, ScanTask, all_chunks, list_chunks, scan_piece
 from pipeline.ingest.sources import SourceFile, agree, split_into_pieces
 from pipeline.measure import human_bytes
-from pipeline.run import Block, ClusterMemory, Job, StageResult, Stats
+from pipeline.run import Block, ClusterMemory, Job, StageResult
 
 _MIN_CHUNK_EDGES, _MAX_CHUNK_EDGES = 1 << 14, 1 << 20
 

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from pipeline.blocks import Stats
 from pipeline.files import load_array, written_aside
 from pipeline.ingest.arrow import map_ids
 from pipeline.ingest.ids import IdIndex
 from pipeline.ingest.scan import Chunk
-from pipeline.run import Stats
 
 RELABEL_BYTES_PER_EDGE = 160
 """Peak memory of a relabelling per edge of a chunk, both directions counted in."""

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipeline.blocks import Stats
 from pipeline.ingest.arrow import (
     cut_points,
     map_ids,
@@ -24,7 +25,6 @@ from pipeline.ingest.arrow import (
     write_ids,
 )
 from pipeline.ingest.scan import all_chunks
-from pipeline.run import Stats
 
 SAMPLES_PER_CHUNK = 128
 RANGE_BYTES_PER_ENTRY = 80

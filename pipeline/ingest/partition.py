@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline.arrays import open_zarr, write_rows
+from pipeline.blocks import Stats
 from pipeline.errors import ResourceError
 from pipeline.files import written_aside
 from pipeline.ingest.arrow import node_keys, parquet_id_type
@@ -20,7 +21,6 @@ from pipeline.ingest.exchange import Exchange, Keys, Weights
 from pipeline.ingest.ids import IdIndex
 from pipeline.ingest.scan import all_chunks
 from pipeline.measure import human_bytes
-from pipeline.run import Stats
 
 ROW_GROUP_EDGES = 1 << 18
 """Edges in a row group of the stored graph: what a product holds of a block at a time."""

@@ -15,12 +15,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipeline.blocks import Stats
 from pipeline.files import load_array, read_json, save_array, write_json
 from pipeline.ingest.arrow import IdKind, to_numpy, write_ids
 from pipeline.ingest.checks import Edges, Quarantine, check_edges
 from pipeline.ingest.readers import BATCH_ROWS, read_piece
 from pipeline.ingest.sources import Piece
-from pipeline.run import Stats
 
 ID_BYTES_PER_EDGE = 32
 """A chunk of strings ends early if its ids are longer than this on average."""

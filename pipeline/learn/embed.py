@@ -10,14 +10,15 @@ from typing import Any
 import numpy as np
 
 from pipeline.arrays import ensure_zarr, open_zarr
-from pipeline.costs import Tiling
+from pipeline.blocks import Stats
+from pipeline.costs import Tiling, tall_rows
 from pipeline.files import digest, read_json, remove, write_json
 from pipeline.learn.buffers import release_buffers
 from pipeline.learn.factor import factor_sketch
 from pipeline.learn.sketch import SketchTask, sketch_tile
 from pipeline.learn.vectors import VectorsTask, vectors_block
 from pipeline.plan import EmbedPlan
-from pipeline.run import Block, Job, Stats
+from pipeline.run import Block, Job
 from pipeline.store import FORMAT, write_manifest
 
 _VERSIONS = ("figrl", "numpy", "scipy", "numba", "dask", "zarr", "pyarrow")
@@ -62,7 +63,7 @@ def run_stages(job: Job, plan: EmbedPlan, folder: Path) -> dict[str, Any]:
         folder / "sketch",
         folder / "work" / "factor",
         folder / "factor",
-        group_rows=plan.geometry.group_rows,
+        geometry=plan.geometry,
         dim=plan.config.dim,
     )
     if solved["rank"] < plan.config.dim:
@@ -74,6 +75,7 @@ def run_stages(job: Job, plan: EmbedPlan, folder: Path) -> dict[str, Any]:
         graph=plan.graph,
         run=folder,
         sketch_size=plan.sketch_size,
+        chunk_rows=plan.geometry.chunk_rows,
         seed=plan.config.seed,
     )
     blocks = [Block(f"{b:06d}", (vectors_task, b)) for b in range(plan.graph.blocks)]
@@ -101,9 +103,10 @@ def _agreed_tiling(folder: Path, plan: EmbedPlan) -> Tiling:
 def _make_arrays(plan: EmbedPlan, tiling: Tiling, folder: Path) -> None:
     nodes, dim, rows = plan.graph.nodes, plan.config.dim, plan.geometry.chunk_rows
     columns = min(tiling.slice_columns, plan.sketch_size)
-    ensure_zarr(
-        folder / "sketch", shape=(nodes, plan.sketch_size), chunks=(rows, columns), dtype=np.float32
-    )
+    # Narrow slices get taller chunks, or there would be a great many small files.
+    height = tall_rows(plan.geometry, plan.graph, columns)
+    shape, chunks = (nodes, plan.sketch_size), (height, columns)
+    ensure_zarr(folder / "sketch", shape=shape, chunks=chunks, dtype=np.float32)
     for name in ("embedding", "basis"):
         ensure_zarr(folder / name, shape=(nodes, dim), chunks=(rows, dim), dtype=np.float32)
 

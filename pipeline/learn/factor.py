@@ -23,10 +23,12 @@ import scipy.linalg
 import scipy.linalg.blas
 
 from pipeline.arrays import ensure_zarr, open_zarr
+from pipeline.blocks import Stats
+from pipeline.costs import Geometry
 from pipeline.files import load_array, save_array
 from pipeline.learn.buffers import thread_buffer, thread_pair
 from pipeline.overlap import read_ahead
-from pipeline.run import Block, Job, Stats
+from pipeline.run import Block, Job
 from pipeline.tiles import Floats, Tiles, open_tiles
 
 Matrix = npt.NDArray[np.float64]
@@ -51,6 +53,7 @@ class FactorTask:
 
     sketch: Path
     folder: Path
+    chunk_rows: int
     group_rows: int
     method: Method
 
@@ -67,16 +70,15 @@ def factor_group(task: FactorTask, group: int) -> Stats:
     stop = min(start + task.group_rows, rows)
     combine = _COMBINE[task.method]
     partial = np.zeros((0 if task.method == "qr" else columns, columns), order="F")
-    for chunk in chunks_of_rows(sketch, start, stop):
+    for chunk in chunks_of_rows(sketch, start, stop, task.chunk_rows):
         partial = combine(partial, chunk)
     save_array(task.partial(0, group), partial)
     return {"read_bytes": (stop - start) * columns * 4, "written_bytes": partial.nbytes}
 
 
-def chunks_of_rows(sketch: Tiles, start: int, stop: int) -> Iterator[Floats]:
-    """Rows of a sketch, a chunk at a time; the next one is read while one is used."""
-    height, width = sketch.chunks[0], sketch.shape[1]
-    buffers = thread_pair("rows", (min(height, stop - start), width))
+def chunks_of_rows(sketch: Tiles, start: int, stop: int, height: int) -> Iterator[Floats]:
+    """Rows of a sketch, `height` at a time; the next ones are read while some are used."""
+    buffers = thread_pair("rows", (min(height, stop - start), sketch.shape[1]))
 
     def load(begin: int, turn: int) -> Floats:
         end = min(begin + height, stop)
@@ -179,12 +181,12 @@ def projector(factor: Path) -> npt.NDArray[np.float32]:
 
 
 def factor_sketch(
-    job: Job, sketch: Path, work: Path, out: Path, *, group_rows: int, dim: int
+    job: Job, sketch: Path, work: Path, out: Path, *, geometry: Geometry, dim: int
 ) -> Stats:
     """Find S and V of a stored sketch, by the first way that can be trusted with it."""
     solved: Stats = {}
     for method in TRUSTED:
-        task = FactorTask(sketch, work, group_rows, method)
+        task = FactorTask(sketch, work, geometry.chunk_rows, geometry.group_rows, method)
         solved = {"method": method, **_reduce_and_solve(job, task, out, dim)}
         if solved["trusted"]:
             break

@@ -7,6 +7,7 @@ key, so it is the same whatever the order of rows, the size of blocks or the oth
 from __future__ import annotations
 
 from functools import cache
+from statistics import NormalDist
 
 import numba
 import numpy as np
@@ -24,10 +25,9 @@ COLUMNS_PER_MIX = 4
 @cache
 def quantile_table() -> npt.NDArray[np.float32]:
     """Normal quantiles in the middle of equal shares, scaled to variance 1."""
-    # Here, because only processes that make rows of R need it, and it is slow to import.
-    from scipy.special import ndtri
-
-    values = ndtri((np.arange(QUANTILES) + 0.5) / QUANTILES)
+    inverse = NormalDist().inv_cdf
+    upper = np.array([inverse(0.5 + (i + 0.5) / QUANTILES) for i in range(QUANTILES // 2)])
+    values = np.concatenate([-upper[::-1], upper])
     return np.asarray(values / values.std(), np.float32)
 
 

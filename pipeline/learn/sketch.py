@@ -16,13 +16,13 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.arrays import open_zarr
+from pipeline.arrays import read_stretch
+from pipeline.blocks import Stats
 from pipeline.graph import EdgeCursor, EdgeRun, Graph
 from pipeline.learn.buffers import kept, shared_operand, thread_buffer, thread_pair
 from pipeline.learn.kernels import accumulate
 from pipeline.learn.projection import fill_projection
 from pipeline.overlap import WriteBehind
-from pipeline.run import Stats
 from pipeline.tiles import Floats, open_tiles
 
 
@@ -153,8 +153,10 @@ class Nodes:
 
 def read_nodes(graph: Graph, start: int, stop: int) -> Nodes:
     """Keys and ``D^-1/2`` of the rows from `start` up to `stop`."""
-    degrees = np.asarray(open_zarr(graph.degrees_path)[start:stop])
-    return Nodes(np.asarray(open_zarr(graph.keys_path)[start:stop]), inverse_root(degrees))
+    rows = graph.block_rows
+    degrees = read_stretch(graph.degrees_path, start, stop, chunk=rows, dtype=np.float64)
+    keys = read_stretch(graph.keys_path, start, stop, chunk=rows, dtype=np.uint64)
+    return Nodes(keys, inverse_root(degrees))
 
 
 def _block_nodes(task: SketchTask, block: int) -> Nodes:

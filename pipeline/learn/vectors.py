@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from pipeline.blocks import Stats
 from pipeline.graph import Graph
 from pipeline.learn.buffers import thread_pair
 from pipeline.learn.factor import chunks_of_rows, projector
 from pipeline.learn.projection import fill_projection
 from pipeline.learn.sketch import read_nodes
 from pipeline.overlap import WriteBehind
-from pipeline.run import Stats
 from pipeline.tiles import Floats, Tiles, open_tiles
 
 
@@ -26,6 +26,7 @@ class VectorsTask:
     graph: Graph
     run: Path
     sketch_size: int
+    chunk_rows: int
     seed: int
 
 
@@ -37,11 +38,11 @@ def vectors_block(task: VectorsTask, block: int) -> Stats:
     )
     project = projector(task.run / "factor")
     nodes = read_nodes(task.graph, start, stop)
-    height = sketch.chunks[0]
+    height = task.chunk_rows
     shape = (min(height, stop - start), project.shape[1])
     buffers = thread_pair("vectors", shape), thread_pair("basis", shape)
     with WriteBehind() as write:
-        for number, rows in enumerate(chunks_of_rows(sketch, start, stop)):
+        for number, rows in enumerate(chunks_of_rows(sketch, start, stop, height)):
             begin = start + number * height
             end = begin + rows.shape[0]
             vectors, folded = (pair[number % 2][: end - begin] for pair in buffers)

@@ -12,11 +12,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline.arrays import open_zarr
+from pipeline.blocks import Stats
 from pipeline.errors import ConfigError
 from pipeline.files import remove, write_text, written_aside
 from pipeline.graph import Graph
 from pipeline.ingest.arrow import parquet_id_type
-from pipeline.run import Block, Job, Stats
+from pipeline.run import Block, Job
 
 
 def vectors_schema(graph: Graph, dim: int) -> pa.Schema:

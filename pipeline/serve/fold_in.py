@@ -20,13 +20,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline.arrays import open_zarr
+from pipeline.blocks import Stats
 from pipeline.files import load_array, save_array, written_aside
 from pipeline.graph import Graph
 from pipeline.ingest.arrow import map_ids
 from pipeline.ingest.ids import flag_sources, range_path
 from pipeline.learn.kernels import accumulate
 from pipeline.learn.sketch import inverse_root
-from pipeline.run import Block, Job, StageResult, Stats
+from pipeline.run import Block, Job, StageResult
 from pipeline.serve.export import part_path, vectors_schema, vectors_table
 
 BLOCK_ROWS = 1 << 15

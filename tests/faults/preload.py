@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from pipeline import run
+from pipeline import blocks
 from pipeline.files import write_json
 
 _FOLDER = Path(os.environ["FIGRL_TEST_FAULTS"])
@@ -40,4 +40,4 @@ def _commit(mark: Path, stats: Any) -> None:
         log.write(f"{mark.parent.name} {mark.stem}\n")
 
 
-run.write_json = _commit  # type: ignore[attr-defined]
+blocks.write_json = _commit  # type: ignore[attr-defined]

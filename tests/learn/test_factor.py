@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.arrays import ensure_zarr, open_zarr, write_rows
+from pipeline.costs import Geometry
 from pipeline.learn.factor import (
     FAN_IN,
     FactorTask,
@@ -33,9 +34,9 @@ def with_spectrum(rows, values, seed=0):
     return (left * values) @ right.T
 
 
-def partial_factor(tmp_path, matrix, method, *, chunk_rows=8, group_rows=16):
-    sketch = stored(tmp_path / f"sketch-{method}", matrix, chunk_rows)
-    task = FactorTask(sketch, tmp_path, group_rows, method)
+def partial_factor(tmp_path, matrix, method, *, chunk_rows=8, group_rows=16, stored_rows=None):
+    sketch = stored(tmp_path / f"sketch-{method}", matrix, stored_rows or chunk_rows)
+    task = FactorTask(sketch, tmp_path, chunk_rows, group_rows, method)
     groups = -(-matrix.shape[0] // group_rows)
     parts = []
     for group in range(groups):
@@ -50,6 +51,19 @@ def test_gram_partials_add_up_to_the_gram_matrix(tmp_path, method, error):
     total = sum(np.triu(part) for part in partial_factor(tmp_path, matrix, method))
     wide = matrix.astype(np.float64)
     np.testing.assert_allclose(total, np.triu(wide.T @ wide), atol=50 * error)
+
+
+@pytest.mark.parametrize("method", ["gram", "gram-double", "qr"])
+def test_how_tall_stored_chunks_are_does_not_change_a_bit(tmp_path, method):
+    matrix = np.random.default_rng(1).normal(size=(1000, 32)).astype(np.float32)
+    sizes = {"chunk_rows": 32, "group_rows": 128}
+    usual = partial_factor(tmp_path / "usual", matrix, method, **sizes)
+    for stored_rows in (64, 256, 1024):
+        tall = partial_factor(
+            tmp_path / str(stored_rows), matrix, method, stored_rows=stored_rows, **sizes
+        )
+        for first, second in zip(usual, tall, strict=True):
+            np.testing.assert_array_equal(first, second)
 
 
 def test_qr_partials_have_the_same_gram_matrix(tmp_path):
@@ -87,7 +101,7 @@ def test_ill_conditioned_sketches_take_a_way_to_trust(client, tmp_path, values, 
     sketch = stored(tmp_path / "sketch", matrix, 128)
     job = Job(client, tmp_path / "marks")
     solved = factor_sketch(
-        job, sketch, tmp_path / "work", tmp_path / "factor", group_rows=128, dim=10
+        job, sketch, tmp_path / "work", tmp_path / "factor", geometry=Geometry(128, 128), dim=10
     )
     assert solved["method"] == method
     assert solved["rank"] == 10
@@ -102,7 +116,7 @@ def test_noise_is_not_taken_for_a_direction(client, tmp_path):
     sketch = stored(tmp_path / "sketch", matrix, 64)
     job = Job(client, tmp_path / "marks")
     solved = factor_sketch(
-        job, sketch, tmp_path / "work", tmp_path / "factor", group_rows=64, dim=4
+        job, sketch, tmp_path / "work", tmp_path / "factor", geometry=Geometry(64, 64), dim=4
     )
     assert (solved["rank"], solved["method"]) == (2, "qr")
     project = projector(tmp_path / "factor")

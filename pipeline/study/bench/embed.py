@@ -52,18 +52,18 @@ def bench_limit(*, edges: int = 20_000_000, sketch_size: int = 1000, dim: int = 
     return [Line.of(what, "the same without a limit", tight, free, wanted=1 / 1.5)]
 
 
-def bench_workers(data: Path, *, sketch_size: int = 1000) -> list[Line]:
+def bench_workers(*, edges: int = 20_000_000, sketch_size: int = 192) -> list[Line]:
     """Compare two workers of one thread with one, on the sketch stage."""
     seconds = {}
     with tempfile.TemporaryDirectory(prefix="figrl-bench-") as folder:
+        run_apart("pipeline.study.bench.ingest:make", folder=folder, edges=edges, ids="int")
+        store = f"{folder}/store"
+        run_apart(f"{__name__}:prepare", edges=f"{folder}/edges/known", store=store)
         for workers in (1, 2):
-            store = f"{folder}/{workers}"
-            run_apart(f"{__name__}:prepare", edges=str(data / "com-dblp.txt.gz"), store=store)
-            done = run_apart(
-                f"{__name__}:ours", store=store, sketch_size=sketch_size, dim=100, workers=workers
-            )
+            sizes = {"store": store, "sketch_size": sketch_size, "dim": 128}
+            done = run_apart(f"{__name__}:ours_once", workers=workers, **sizes)
             seconds[workers] = done.result["stages"]["sketch"]
-    what = f"two workers: sketch stage of com-dblp, d = {sketch_size:,}"
+    what = f"two workers: sketch stage, {edges / 1e6:.0f} M edges, d = {sketch_size:,}"
     return [Line(what, "one worker", seconds[2], seconds[1], wanted=1.7)]
 
 
@@ -89,11 +89,15 @@ def ours(
 
 
 def ours_once(
-    store: str, sketch_size: int, dim: int, limit_bytes: int | None = None
+    store: str,
+    sketch_size: int,
+    dim: int,
+    limit_bytes: int | None = None,
+    workers: int | None = None,
 ) -> dict[str, object]:
     """Embed, tell a digest of the vectors, and delete the run."""
     started = time.perf_counter()
-    stages = ours(store, sketch_size, dim, limit_bytes)
+    stages = ours(store, sketch_size, dim, limit_bytes, workers)
     seconds = time.perf_counter() - started
     run = open_store(store).embedding().path
     digest = hashlib.blake2b()

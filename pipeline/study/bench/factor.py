@@ -11,14 +11,17 @@ import distributed
 import numpy as np
 
 from pipeline.arrays import ensure_zarr, open_zarr, write_rows
+from pipeline.blocks import Stats
 from pipeline.cluster import ClusterConfig, connect
+from pipeline.costs import Geometry
 from pipeline.learn.factor import chunks_of_rows, factor_sketch, projector
-from pipeline.run import Block, Job, Stats
+from pipeline.run import Block, Job
 from pipeline.study.bench.lines import Line
 from pipeline.study.bench.process import run_apart
 from pipeline.tiles import open_tiles
 
 _CHUNK_ROWS = 4096
+_GEOMETRY = Geometry(chunk_rows=_CHUNK_ROWS, group_rows=8 * _CHUNK_ROWS)
 
 
 def bench_factor(*, rows: int = 200_000, columns: int = 1000, dim: int = 100) -> list[Line]:
@@ -54,7 +57,7 @@ def ours(folder: str, dim: int) -> None:
             root / "sketch",
             root / "work",
             root / "factor",
-            group_rows=8 * _CHUNK_ROWS,
+            geometry=_GEOMETRY,
             dim=dim,
         )
         rows = open_zarr(root / "sketch").shape[0]
@@ -73,7 +76,7 @@ def _project(task: _Project) -> Stats:
     sketch, out = open_tiles(task.root / "sketch"), open_tiles(task.root / "ours")
     project = projector(task.root / "factor")
     stop = min(task.start + 4 * _CHUNK_ROWS, sketch.shape[0])
-    for number, rows in enumerate(chunks_of_rows(sketch, task.start, stop)):
+    for number, rows in enumerate(chunks_of_rows(sketch, task.start, stop, _CHUNK_ROWS)):
         out.write((task.start + number * _CHUNK_ROWS, 0), rows @ project)
     return {}
 
