@@ -190,6 +190,7 @@ def factor_costs(
             task_bytes=3 * square + 16 * chunk,
             work={
                 "gram": graph.nodes * size * size,
+                "gram_entries": graph.nodes * size,
                 "copy": 4 * graph.nodes * size,
                 "chunks": _sketch_chunks(graph, size, geometry, tiling),
             },

@@ -48,6 +48,11 @@ class EmbedPlan:
         """Most memory that a worker process will hold."""
         return max(stage.peak_bytes(self.memory.threads) for stage in self.stages)
 
+    def fits(self, tiling: Tiling) -> bool:
+        """Whether a product that is cut like this fits the memory of the workers."""
+        cost = sketch_cost(self.graph, self.sketch_size, tiling, self.geometry)
+        return cost.peak_bytes(self.memory.threads) <= self.memory.allowed_bytes
+
     @property
     def kept_bytes(self) -> int:
         """Memory of a worker in which the product may keep the graph from slice to slice.

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+from dask.system import CPU_COUNT
 from threadpoolctl import threadpool_limits
 
 from pipeline.arrays import ensure_zarr
@@ -26,7 +27,7 @@ from pipeline.graph import read_edges
 from pipeline.ingest.partition import write_edges
 from pipeline.learn.kernels import accumulate
 from pipeline.learn.projection import fill_projection
-from pipeline.tiles import open_tiles
+from pipeline.tiles import Floats, open_tiles
 
 
 @dataclass(frozen=True)
@@ -38,17 +39,17 @@ class Rates:
     regenerate : float
         Entries of R that a core makes.
     gather : float
-        Bytes of operand rows that a core adds up along edges, beside the next.
+        Bytes of operand rows that a core adds up along edges, while the others do too.
     rows : float
-        Rows of the operand that a core finds.
+        Rows of the operand that a core finds, while the others do too.
     entries : float
         Entries of the stored graph that a core decodes.
     copy : float
         Bytes that a core writes to memory that is in use.
     touch : float
         Bytes that a core writes to memory that was never used before.
-    gram : float
-        Flops (n d^2) of the Gram matrix that a core does.
+    gram, gram_entries : float
+        Flops (n d^2) of the Gram matrix that a core does, and entries (n d) that it takes up.
     gemm : float
         Flops (2 n d k) of a dense product that a core does.
     chunks : float
@@ -61,12 +62,13 @@ class Rates:
     """
 
     regenerate: float = 1.2e9
-    gather: float = 8e9
-    rows: float = 2.5e7
+    gather: float = 6e9
+    rows: float = 5e7
     entries: float = 8e7
     copy: float = 4e9
     touch: float = 5e9
-    gram: float = 6e10
+    gram: float = 9e10
+    gram_entries: float = 5e8
     gemm: float = 6.5e10
     chunks: float = 700.0
     read: float = 1.8e9
@@ -104,6 +106,7 @@ def measure_rates(folder: Path | None = None) -> Rates:
     """
     with threadpool_limits(limits=1), tempfile.TemporaryDirectory(dir=folder) as place:
         gather, rows = _gather()
+        gram, gram_entries = _gram()
         write, read = _disk(Path(place))
         rates = Rates(
             regenerate=_regenerate(),
@@ -112,7 +115,8 @@ def measure_rates(folder: Path | None = None) -> Rates:
             entries=_entries(Path(place)),
             copy=_copy(),
             touch=_touch(),
-            gram=_gram(),
+            gram=gram,
+            gram_entries=gram_entries,
             gemm=_gemm(),
             chunks=_chunks(Path(place)),
             read=read,
@@ -142,18 +146,27 @@ def _regenerate() -> float:
 
 
 def _gather() -> tuple[float, float]:
-    """Rows from all over an operand that no cache holds: bytes and rows, from two widths."""
+    """Rows from all over an operand that no cache holds, on all cores: bytes and rows of each."""
     rng = np.random.default_rng(0)
     rows = np.repeat(np.arange(20_000), 16)
-    columns = rng.integers(0, 300_000, rows.size)
+    columns = [rng.integers(0, 1_000_000, rows.size) for _ in range(CPU_COUNT)]
     seconds = {}
-    for width in (32, 256):
-        operand = np.ones((300_000, width), np.float32)
-        out = np.zeros((20_000, width), np.float32)
-        seconds[width] = fastest(partial(accumulate, rows, columns, None, operand, out))
-    per_byte = max(seconds[256] - seconds[32], 1e-9) / (rows.size * 4 * (256 - 32))
-    per_row = max(seconds[32] / rows.size - 32 * 4 * per_byte, 1e-10)
+    with ThreadPoolExecutor(CPU_COUNT) as threads:
+        for width in (16, 128):
+            operand = np.ones((1_000_000, width), np.float32)
+            outs = [np.zeros((20_000, width), np.float32) for _ in range(CPU_COUNT)]
+
+            def add(core: int, operand: Floats = operand, outs: list[Floats] = outs) -> None:
+                accumulate(rows, columns[core], None, operand, outs[core])
+
+            seconds[width] = fastest(partial(_on_all_cores, threads, add))
+    per_byte = max(seconds[128] - seconds[16], 1e-9) / (rows.size * 4 * (128 - 16))
+    per_row = max(seconds[16] / rows.size - 16 * 4 * per_byte, 1e-10)
     return 1 / per_byte, 1 / per_row
+
+
+def _on_all_cores(threads: ThreadPoolExecutor, call: Callable[[int], None]) -> None:
+    list(threads.map(call, range(CPU_COUNT)))
 
 
 def _entries(folder: Path) -> float:
@@ -179,9 +192,15 @@ def _touch() -> float:
     return kept[0].nbytes / max(seconds)
 
 
-def _gram() -> float:
-    block = np.ones((8192, 512), np.float32)
-    return 8192 * 512**2 / fastest(lambda: block.T @ block)
+def _gram() -> tuple[float, float]:
+    """Flops and entries, from two widths: BLAS is slow with few columns."""
+    seconds = {}
+    for width in (192, 1024):
+        block, out = np.ones((8192, width), np.float32), np.empty((width, width), np.float32)
+        seconds[width] = fastest(partial(np.matmul, block.T, block, out=out)) / (8192 * width)
+    per_flop = max(seconds[1024] - seconds[192], 1e-13) / (1024 - 192)
+    per_entry = max(seconds[192] - 192 * per_flop, 1e-11)
+    return 1 / per_flop, 1 / per_entry
 
 
 def _gemm() -> float:

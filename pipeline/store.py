@@ -25,7 +25,7 @@ from pipeline.errors import BadInputError, ConfigError, StoreInUseError
 from pipeline.files import read_json, write_json, write_text
 from pipeline.measure import process_name
 
-FORMAT = 1
+FORMAT = 2
 """Version of the layout on disk; part of what identifies a graph and a run."""
 
 

@@ -92,8 +92,7 @@ def _agreed_tiling(folder: Path, plan: EmbedPlan) -> Tiling:
     path = folder / "work" / "tiling.json"
     if path.exists():
         begun = Tiling(**read_json(path))
-        fits = begun.slice_columns <= plan.tiling.slice_columns
-        if fits and begun.operand_rows <= plan.tiling.operand_rows:
+        if plan.fits(begun):
             return begun
         remove(folder)
     write_json(path, vars(plan.tiling))

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from pipeline.errors import FigrlError
-from pipeline.study.bench import factor, fold_in
-from pipeline.study.bench.lines import Line
+from pipeline.study.bench import factor, fold_in, growth, storage
+from pipeline.study.bench.lines import Figure, Line
+from pipeline.study.bench.plot import plot_report
 from pipeline.study.bench.process import Measured, run_apart
 
 
@@ -53,3 +54,54 @@ def test_fold_in_is_the_papers_formula():
 def test_both_factorisations_span_the_same_space(tmp_path):
     """A small case of `figrl bench factor`; it checks that itself."""
     factor.bench_factor(rows=6000, columns=60, dim=5)
+
+
+def test_a_figure_is_held_against_its_limit():
+    assert Figure("exponent", 1.0, 1.1).reached
+    assert not Figure("exponent", 1.2, 1.1).reached
+    assert Figure("share", 0.6, 0.5, at_least=True).reached
+    assert not Figure("share", 0.4, 0.5, at_least=True).describe()["reached"]
+
+
+def test_growth_tells_of_every_stage():
+    """Graphs that are far too small to say anything: the figures are there and add up."""
+    figures = growth.bench_growth(sizes=(20_000, 60_000), sketch_size=32, dim=8)
+    stages = ["sketch", "factor", "factor-solve", "vectors"]
+    grown = [figure for figure in figures if "exponent" in figure.what]
+    assert [figure.what.split()[2] for figure in grown] == ["ingest", *stages]
+    predicted = [figure for figure in figures if figure.what.startswith("predicted")]
+    assert [figure.what.split()[3] for figure in predicted] == stages
+    assert all(figure.value >= 1 for figure in predicted)
+    peaks = [figure for figure in figures if figure.what.startswith("peak memory")]
+    assert len(peaks) == 2
+    assert all(0.2 < figure.value < 6 for figure in peaks)
+    shares = [figure for figure in figures if "hardware" in figure.what]
+    assert len(shares) == 2
+    assert all(0 < figure.value < 1 for figure in shares)
+
+
+def test_a_slope_is_the_exponent():
+    sizes = [
+        growth.Grown(edges, edges // 10, 0, {"sketch": 3e-6 * edges**1.2}, {})
+        for edges in (10**6, 10**7, 10**8)
+    ]
+    assert growth._exponent(sizes, "sketch").value == pytest.approx(1.2)
+    assert not growth._exponent(sizes, "sketch").reached
+
+
+@pytest.mark.parametrize("how", ["differences", "plain", "dictionary snappy", "differences zstd"])
+def test_edges_take_few_bytes_as_differences(how):
+    found = storage.edges(how)
+    assert found["seconds"] > 0
+    assert found["bytes"] >= 0.9 * storage.edges("differences")["bytes"]
+
+
+def test_the_plot_shows_every_line(tmp_path):
+    line = Line.of("what", "other", Measured(2.0, 0, {}), Measured(30.0, 0, {}), wanted=10)
+    figure = Figure("share", 0.4, 0.5, at_least=True)
+    report = {"lines": [line.describe()], "figures": [figure.describe()]}
+    plot_report(report, tmp_path / "bench.svg")
+    drawn = (tmp_path / "bench.svg").read_text()
+    assert drawn.startswith("<?xml")
+    plot_report(report, tmp_path / "bench.png")
+    assert (tmp_path / "bench.png").read_bytes().startswith(b"\x89PNG")
