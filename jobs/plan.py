@@ -105,6 +105,7 @@ def _render(report: dict[str, Any]) -> None:
             ),
             "disk": human_bytes(report["disk_bytes"])
             + (f" of {human_bytes(free)} free" if free is not None else ""),
+            "network": f"{human_bytes(report['network_bytes'])} to and from the store",
             "slices": (
                 f"{report['tiling']['slice_columns']} columns of the sketch at a time, "
                 f"{report['tiling']['operand_rows']:,} rows of the operand"

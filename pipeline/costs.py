@@ -21,15 +21,18 @@ RESERVED_BYTES = 460_000_000
 _CHUNK_COPIES = 12
 """Memory for an entry of a chunk of the product: the sum, the one that is being written, a copy."""
 
-_EDGE_BYTES = 48
-"""Memory for an entry of a row group while it is read: decoded, and as arrays."""
+_EDGE_BYTES = 36
+"""Memory for an entry of a row group while it is read: as it is stored, and decoded."""
+
+_NODE_BYTES = 40
+"""Memory for a node of a row block while its part of the operand is filled."""
 
 KEPT_ENTRY_BYTES = 16
 """Memory for an entry of the graph that is kept: its row and its column."""
 
 _CHUNK_BYTES, _GROUP_BYTES = 16 << 20, 128 << 20
 _TALL_BYTES = 1 << 20
-_MAX_GROUPS = 1024
+_MIN_GROUPS, _MAX_GROUPS = 32, 1024
 
 _EIGH_FLOPS = 20
 """Times d^3: what the decomposition of a d x d matrix costs, at the rate of the Gram matrix."""
@@ -47,8 +50,8 @@ class Geometry:
         """Choose chunks of about 16 MB, and groups worth a task and a d x d matrix each."""
         fitting = max(_CHUNK_BYTES // (4 * sketch_size), 1)
         chunk = min(graph.block_rows, max(1 << (fitting.bit_length() - 1), 256))
-        worth = max(32 * sketch_size, _GROUP_BYTES // (4 * sketch_size))
-        wanted = max(worth, math.ceil(graph.nodes / _MAX_GROUPS))
+        worth_a_task = min(_GROUP_BYTES // (4 * sketch_size), graph.nodes // _MIN_GROUPS)
+        wanted = max(32 * sketch_size, worth_a_task, math.ceil(graph.nodes / _MAX_GROUPS))
         return cls(chunk_rows=chunk, group_rows=chunk * math.ceil(wanted / chunk))
 
 
@@ -159,13 +162,15 @@ def sketch_cost(graph: Graph, size: int, tiling: Tiling, geometry: Geometry) -> 
 
 def tile_bytes(graph: Graph, geometry: Geometry, columns: int, parts: int) -> int:
     """Memory that a thread needs for a tile of the product."""
+    block_rows = min(graph.block_rows, graph.nodes)
+    nodes = _NODE_BYTES * block_rows
     if parts > 1:
-        return 8 * min(graph.block_rows, graph.nodes) * columns
-    return _CHUNK_COPIES * min(tall_rows(geometry, graph, columns), graph.nodes) * columns
+        return nodes + 8 * block_rows * columns
+    return nodes + _CHUNK_COPIES * min(tall_rows(geometry, graph, columns), graph.nodes) * columns
 
 
 def tall_rows(geometry: Geometry, graph: Graph, columns: int) -> int:
-    """Rows of a stored chunk of the sketch: as many of the plan's chunks as make some megabytes."""
+    """Rows of a stored chunk of the sketch: as many of the plan's chunks as make a megabyte."""
     rows = geometry.chunk_rows
     while rows < graph.block_rows and 2 * rows * columns * 4 <= _TALL_BYTES:
         rows *= 2

@@ -26,6 +26,10 @@ _SMALLEST = 1 << 16
 _DIRECT = getattr(os, "O_DIRECT", 0)
 
 
+class WrongSizeError(Exception):
+    """A file has more or fewer bytes than it was written with."""
+
+
 def aligned_empty(size: int) -> Bytes:
     """Memory that the disk can read and write by itself; whole pages of it belong to the array."""
     memory = np.empty(_pages(size) + ALIGNMENT, np.uint8)
@@ -71,7 +75,7 @@ def read_direct(path: Path, out: Bytes, *, offset: int = 0, size: int | None = N
     try:
         found = os.fstat(descriptor).st_size
         if found != wanted:
-            raise OSError(errno.EIO, f"has {found} bytes where {wanted} belong", str(path))
+            raise WrongSizeError(f"has {found} bytes where {wanted} belong")
         # The last page is read whole: its rest lies in memory that belongs to the array too.
         memory = np.lib.stride_tricks.as_strided(out, (_pages(out.size),))
         done = 0
@@ -79,6 +83,8 @@ def read_direct(path: Path, out: Bytes, *, offset: int = 0, size: int | None = N
             count := os.preadv(descriptor, [memory[done:].data], offset + done)
         ):
             done += count
+        if done < out.size:
+            raise WrongSizeError(f"ended after {offset + done} bytes while it was read")
     finally:
         os.close(descriptor)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +48,11 @@ class EmbedPlan:
         """Most memory that a worker process will hold."""
         return max(stage.peak_bytes(self.memory.threads) for stage in self.stages)
 
+    def cut_like(self, tiling: Tiling) -> EmbedPlan:
+        """The same plan for a product that is cut otherwise."""
+        stages = _stages(self.graph, self.config, self.sketch_size, self.geometry, tiling)
+        return replace(self, tiling=tiling, stages=stages)
+
     def fits(self, tiling: Tiling) -> bool:
         """Whether a product that is cut like this fits the memory of the workers."""
         cost = sketch_cost(self.graph, self.sketch_size, tiling, self.geometry)
@@ -65,7 +70,9 @@ class EmbedPlan:
         if again / rates.entries < KEPT_ENTRY_BYTES / rates.touch:
             return 0
         (sketch,) = (stage for stage in self.stages if stage.name == "sketch")
-        return max(self.memory.allowed_bytes - sketch.peak_bytes(self.memory.threads), 0)
+        room = max(self.memory.allowed_bytes - sketch.peak_bytes(self.memory.threads), 0)
+        entry_bytes = KEPT_ENTRY_BYTES + 4 * self.graph.weighted
+        return min(room, entry_bytes * 2 * self.graph.edges + 16 * self.graph.nodes)
 
     @property
     def disk_bytes(self) -> int:
@@ -127,6 +134,7 @@ class EmbedPlan:
             "allowed_bytes": self.memory.allowed_bytes,
             "reserved_bytes": RESERVED_BYTES,
             "peak_worker_bytes": self.peak_bytes,
+            "kept_bytes": self.kept_bytes,
             "disk_bytes": self.disk_bytes,
             "geometry": asdict(self.geometry),
             "tiling": asdict(self.tiling),
@@ -152,12 +160,18 @@ def plan_embedding(graph: Graph, config: EmbedConfig, memory: ClusterMemory) -> 
     size = config.resolve_sketch_size(graph.nodes)
     geometry = Geometry.of(graph, size)
     tiling = _choose_tiling(graph, size, geometry, memory)
-    stages = (
+    stages = _stages(graph, config, size, geometry, tiling)
+    return EmbedPlan(graph, config, memory, size, geometry, tiling, stages)
+
+
+def _stages(
+    graph: Graph, config: EmbedConfig, size: int, geometry: Geometry, tiling: Tiling
+) -> tuple[StageCost, ...]:
+    return (
         sketch_cost(graph, size, tiling, geometry),
         *factor_costs(graph, size, geometry, tiling),
         vectors_cost(graph, size, config.dim, geometry, tiling),
     )
-    return EmbedPlan(graph, config, memory, size, geometry, tiling, stages)
 
 
 def _choose_tiling(graph: Graph, size: int, geometry: Geometry, memory: ClusterMemory) -> Tiling:
@@ -192,8 +206,8 @@ def _operand_in_parts(graph: Graph, size: int, geometry: Geometry, memory: Clust
     columns = min(_MIN_SLICE, math.ceil(size / 4) * 4)
     room = (memory.allowed_bytes - RESERVED_BYTES) // memory.threads - run_bytes(graph)
     rows = (room - tile_bytes(graph, geometry, columns, parts=2)) // (4 * columns)
-    # Parts begin where chunks do, so that none is read twice.
-    chunk = geometry.chunk_rows
+    # Fewer than all, and beginning where chunks do, so that none is read twice.
+    rows, chunk = min(rows, graph.nodes - 1), geometry.chunk_rows
     return Tiling(slice_columns=columns, operand_rows=max(rows // chunk * chunk, chunk))
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.direct import aligned_empty, is_aligned, read_direct, write_direct
+from pipeline.direct import WrongSizeError, aligned_empty, is_aligned, read_direct, write_direct
 from pipeline.errors import BadInputError
 from pipeline.files import read_json, written_aside
 
@@ -61,10 +61,11 @@ class Tiles:
                     offset=first_row * row_bytes,
                     size=self.chunks[0] * row_bytes,
                 )
-            except OSError as error:
+            except (FileNotFoundError, WrongSizeError) as error:
+                reason = "is missing" if isinstance(error, FileNotFoundError) else str(error)
                 raise BadInputError(
-                    f"{chunk_path} cannot be read: {error.strerror}. The run that it belongs to is "
-                    "damaged: delete its folder and run the same command again."
+                    f"{chunk_path} {reason}. The run that it belongs to is damaged: delete its "
+                    "folder and run the same command again."
                 ) from error
             if not direct:
                 part[:] = content[:, : part.shape[1]]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from pipeline import embed, ingest
 from pipeline.config import EmbedConfig
-from pipeline.costs import RESERVED_BYTES
+from pipeline.costs import RESERVED_BYTES, Tiling
 from pipeline.errors import ResourceError
 from pipeline.graph import Graph
 from pipeline.plan import imagined_graph, plan_embedding
@@ -78,6 +78,18 @@ def test_a_graph_too_large_for_any_slice_takes_the_operand_in_parts():
     plan.check(free_disk_bytes=10**15)
     assert plan.tiling.slice_columns == 16
     assert plan.tiling.operand_rows < huge.nodes
+
+
+def test_a_run_that_was_begun_goes_on_with_its_tiles_and_their_memory():
+    plan = plan_with(3e9)
+    begun = Tiling(slice_columns=256, operand_rows=GRAPH.nodes)
+    assert plan.fits(begun)
+    resumed = plan.cut_like(begun)
+    assert resumed.tiling == begun
+    (sketch,) = (stage for stage in resumed.stages if stage.name == "sketch")
+    assert sketch.shared_bytes == 4 * GRAPH.nodes * 256
+    assert sketch.peak_bytes(2) + resumed.kept_bytes <= plan.memory.allowed_bytes
+    assert not plan_with(1e9).fits(begun)
 
 
 def test_the_refusal_names_the_stage_the_numbers_and_the_option():

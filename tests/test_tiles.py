@@ -81,10 +81,10 @@ def test_what_is_missing_or_cut_off_is_an_error(small):
     tiles.write((0, 0), np.ones((4, 7), np.float32))
     chunk = small / "c" / "0" / "1"
     chunk.write_bytes(chunk.read_bytes()[:-1])
-    with pytest.raises(BadInputError, match="0/1 cannot be read: has 47 bytes where 48 belong"):
+    with pytest.raises(BadInputError, match="0/1 has 47 bytes where 48 belong"):
         tiles.read((0, 0), np.empty((4, 7), np.float32))
     chunk.unlink()
-    with pytest.raises(BadInputError, match="0/1 cannot be read: No such file"):
+    with pytest.raises(BadInputError, match="0/1 is missing"):
         tiles.read((0, 0), np.empty((4, 7), np.float32))
     with pytest.raises(AssertionError, match="begins at column 1"):
         tiles.read((0, 1), np.empty((4, 6), np.float32))

@@ -82,7 +82,11 @@ class SharedOperand:
 
     def _enter(self, key: object, shape: tuple[int, int]) -> Floats:
         with self._changed:
-            self._changed.wait_for(lambda: self._key == key or self._users == 0)
+            # After a failure nobody may begin again while some are still at it: they would count as
+            # filled, in the new attempt, what they filled in the old one.
+            self._changed.wait_for(
+                lambda: (self._key == key and not self._failed) or self._users == 0
+            )
             if self._key != key or self._failed:
                 self._key, self._failed = key, False
                 self._next_block = self._filled_blocks = 0
@@ -135,29 +139,39 @@ class Kept:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._values: dict[Hashable, Any] = {}
+        self._values: dict[Hashable, tuple[Any, int]] = {}
         self._bytes = 0
 
     def get(self, key: Hashable) -> Any:
         """Give a value, or None if it is not kept."""
-        return self._values.get(key)
+        value, _ = self._values.get(key, (None, 0))
+        return value
 
-    def fits(self, size: int, room: int) -> bool:
-        """Whether there is room for `size` bytes more."""
-        return self._bytes + size <= room
-
-    def offer(self, key: Hashable, value: Any, size: int, room: int) -> None:
-        """Keep a value of `size` bytes, unless all together would then take more than `room`."""
+    def reserve(self, size: int, room: int) -> bool:
+        """Set `size` bytes aside, unless all together would then take more than `room`."""
         with self._lock:
-            if key not in self._values and self.fits(size, room):
-                self._values[key] = value
-                self._bytes += size
+            fits = self._bytes + size <= room
+            self._bytes += size if fits else 0
+            return fits
+
+    def give_back(self, size: int) -> None:
+        """Give bytes back that were set aside."""
+        with self._lock:
+            self._bytes -= size
+
+    def keep(self, key: Hashable, value: Any, size: int) -> None:
+        """Keep a value for which `size` bytes were set aside."""
+        with self._lock:
+            if key in self._values:
+                self._bytes -= size
+            else:
+                self._values[key] = value, size
 
     def release(self) -> None:
-        """Forget everything."""
+        """Forget everything that is kept; what is set aside stays so."""
         with self._lock:
+            self._bytes -= sum(size for _, size in self._values.values())
             self._values.clear()
-            self._bytes = 0
 
 
 shared_operand = SharedOperand()

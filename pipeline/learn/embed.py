@@ -39,18 +39,20 @@ def run_stages(job: Job, plan: EmbedPlan, folder: Path) -> dict[str, Any]:
         The manifest.
     """
     started = time.time()
-    tiling = _agreed_tiling(folder, plan)
+    plan = plan.cut_like(_agreed_tiling(folder, plan))
+    # A job that failed may have left its own in the workers.
+    job.client.run(release_buffers, on_error="ignore")
     sketch_task = SketchTask(
         graph=plan.graph,
         operand=None,
         out=folder / "sketch",
         sketch_size=plan.sketch_size,
-        slice_columns=tiling.slice_columns,
-        operand_rows=tiling.operand_rows,
+        slice_columns=plan.tiling.slice_columns,
+        operand_rows=plan.tiling.operand_rows,
         seed=plan.config.seed,
         kept_bytes=plan.kept_bytes,
     )
-    _make_arrays(plan, tiling, folder)
+    _make_arrays(plan, folder)
     tiles = [
         Block(f"{s:04d}-{b:06d}", (sketch_task, b, s))
         for s in range(sketch_task.slices)
@@ -99,9 +101,9 @@ def _agreed_tiling(folder: Path, plan: EmbedPlan) -> Tiling:
     return plan.tiling
 
 
-def _make_arrays(plan: EmbedPlan, tiling: Tiling, folder: Path) -> None:
+def _make_arrays(plan: EmbedPlan, folder: Path) -> None:
     nodes, dim, rows = plan.graph.nodes, plan.config.dim, plan.geometry.chunk_rows
-    columns = min(tiling.slice_columns, plan.sketch_size)
+    columns = min(plan.tiling.slice_columns, plan.sketch_size)
     # Narrow slices get taller chunks, or there would be a great many small files.
     height = tall_rows(plan.geometry, plan.graph, columns)
     shape, chunks = (nodes, plan.sketch_size), (height, columns)

@@ -11,6 +11,8 @@ from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
+from pipeline.errors import BadInputError
+
 _AHEAD = 12
 """Entries by which rows of the operand are fetched before they are added.
 
@@ -44,8 +46,8 @@ def accumulate(
 ) -> None:
     """Add ``W[i, j] operand[j]`` to ``out[i]`` for every entry whose column the operand holds.
 
-    Entries are taken in the order given, so a row's sum does not depend on how rows are cut into
-    blocks, nor on how the operand is, as long as its parts are taken in order.
+    Entries are sorted by row and taken in the order given, so a row's sum does not depend on how
+    rows are cut into blocks, nor on how the operand is, as long as its parts are taken in order.
 
     Parameters
     ----------
@@ -62,6 +64,11 @@ def accumulate(
         chosen = (columns >= first_column) & (columns < first_column + held)
         rows, columns = rows[chosen], columns[chosen]
         weights = None if weights is None else weights[chosen]
+    if not _all_within(rows, first_row, first_row + out.shape[0]):
+        raise BadInputError(
+            f"An entry of the stored graph is in none of the rows {first_row} to "
+            f"{first_row + out.shape[0] - 1} of its block. The graph is damaged: ingest it again."
+        )
     add = _add_narrow if width <= _NARROW else _add_wide
     add(rows, columns, weights, operand, out, first_row, first_column)
 

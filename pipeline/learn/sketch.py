@@ -127,7 +127,10 @@ def _tile_by_parts(task: SketchTask, block: int, columns: tuple[int, int]) -> St
     for begin in range(0, graph.nodes, task.operand_rows):
         end = min(begin + task.operand_rows, graph.nodes)
         part = thread_buffer("operand", (end - begin, last - first))
-        _fill_operand(task, read_nodes(graph, begin, end), begin, first, part)
+        for low in range(begin, end, graph.block_rows):
+            high = min(low + graph.block_rows, end)
+            nodes = read_nodes(graph, low, high)
+            _fill_operand(task, nodes, low, first, part[low - begin : high - begin])
         for rows, neighbours, weights in graph.edge_runs(block):
             accumulate(rows, neighbours, weights, part, out, first_row=start, first_column=begin)
     out *= _block_nodes(task, block).scale.astype(np.float32)[:, None]
@@ -165,7 +168,9 @@ def _block_nodes(task: SketchTask, block: int) -> Nodes:
     nodes: Nodes | None = kept.get(key)
     if nodes is None:
         nodes = read_nodes(task.graph, *task.graph.block_range(block))
-        kept.offer(key, nodes, nodes.keys.nbytes + nodes.scale.nbytes, task.kept_bytes)
+        size = nodes.keys.nbytes + nodes.scale.nbytes
+        if kept.reserve(size, task.kept_bytes):
+            kept.keep(key, nodes, size)
     return nodes
 
 
@@ -176,13 +181,24 @@ def _block_edges(task: SketchTask, block: int) -> Iterator[EdgeRun]:
     if runs is not None:
         yield from runs
         return
-    runs, size = [], 0
-    for run in task.graph.edge_runs(block):
-        size += sum(part.nbytes for part in run if part is not None)
-        runs = [*runs, run] if kept.fits(size, task.kept_bytes) else []
-        yield run
-    if runs:
-        kept.offer(key, runs, size, task.kept_bytes)
+    collected: list[EdgeRun] = []
+    keeping, reserved = True, 0
+    try:
+        for run in task.graph.edge_runs(block):
+            size = sum(part.nbytes for part in run if part is not None)
+            # Once a run found no room, the block is not kept, whatever becomes free meanwhile.
+            keeping = keeping and kept.reserve(size, task.kept_bytes)
+            if keeping:
+                collected.append(run)
+                reserved += size
+            else:
+                collected.clear()
+            yield run
+        if keeping:
+            kept.keep(key, collected, reserved)
+            reserved = 0
+    finally:
+        kept.give_back(reserved)
 
 
 def _fill_operand(

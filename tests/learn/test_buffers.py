@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from pipeline.learn.buffers import SharedOperand, release_buffers, thread_buffer
+from pipeline.learn.buffers import Kept, SharedOperand, release_buffers, thread_buffer
 
 
 def test_each_block_is_filled_once_by_whoever_waits():
@@ -66,3 +66,21 @@ def test_buffers_are_reused_within_a_thread_and_given_back():
     assert not np.shares_memory(first, other)
     release_buffers()
     assert not np.shares_memory(thread_buffer("x", (10, 10)), first)
+
+
+def test_no_more_is_kept_than_there_is_room_for():
+    kept = Kept()
+    assert kept.reserve(60, room=100)
+    assert not kept.reserve(50, room=100)
+    kept.keep("a", "value", 60)
+    assert kept.get("a") == "value"
+    assert kept.get("b") is None
+    assert kept.reserve(40, room=100)
+    # Somebody else had it first: its bytes count once.
+    kept.keep("a", "value", 40)
+    assert kept.reserve(40, room=100)
+    kept.release()
+    assert kept.get("a") is None
+    assert not kept.reserve(61, room=100), "40 bytes are still set aside"
+    kept.give_back(40)
+    assert kept.reserve(100, room=100)

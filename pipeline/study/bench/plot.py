@@ -64,4 +64,8 @@ def _of_figure(figure: dict[str, Any]) -> tuple[str, float, str]:
     value, limit = figure["value"], figure["limit"]
     share = value / limit if figure["at_least"] else limit / max(value, 1e-3)
     bound = "at least" if figure["at_least"] else "at most"
-    return figure["what"], share, f"{value:.3g} {figure['unit']}, {bound} {limit:.3g}"
+    return (
+        figure["what"],
+        share,
+        f"{value:.3g} {figure['unit']}".rstrip() + f", {bound} {limit:.3g}",
+    )
