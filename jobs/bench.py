@@ -122,7 +122,7 @@ def _lines_table(lines: list[dict[str, Any]]) -> Table:
             f"{line['seconds']:.3g} s",
             f"{line['other_seconds']:.3g} s",
             f"{line['speedup']:.2f} x",
-            f"{line['wanted']:.2g} x",
+            f"{line['wanted']:.3g} x",
             human_bytes(line["peak_bytes"]) if memory else "",
             f"{memory:.2f} x" if memory else "",
             f"{goal:.2g} x" if goal else "",
