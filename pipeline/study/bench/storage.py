@@ -15,6 +15,7 @@ from zarr.codecs import BloscCodec, ZstdCodec
 
 from pipeline.arrays import ensure_zarr
 from pipeline.direct import aligned_empty
+from pipeline.files import size_bytes
 from pipeline.graph import read_edges
 from pipeline.ingest.partition import write_edges
 from pipeline.learn.projection import fill_projection
@@ -54,7 +55,7 @@ def sketch(how: str) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="figrl-bench-") as folder:
         path = Path(folder) / "sketch"
         write_and_read = _plain(path, block) if how == "plain" else _by_zarr(path, block, how)
-        return {"seconds": fastest(write_and_read), "bytes": _bytes_below(path)}
+        return {"seconds": fastest(write_and_read), "bytes": size_bytes(path)}
 
 
 def _plain(path: Path, block: Any) -> Callable[[], None]:
@@ -122,7 +123,3 @@ def _write_otherwise(path: Path, table: pa.Table, how: str) -> None:
         column_encoding=differences if encoding == "differences" else None,
         compression=compression or "none",
     )
-
-
-def _bytes_below(path: Path) -> int:
-    return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
