@@ -196,7 +196,7 @@ def factor_costs(
             work={
                 "gram": graph.nodes * size * size,
                 "gram_entries": graph.nodes * size,
-                "copy": 4 * graph.nodes * size,
+                "copy": _read_copies(graph, size, tiling),
                 "chunks": _sketch_chunks(graph, size, geometry, tiling),
             },
         ),
@@ -229,11 +229,16 @@ def vectors_cost(
         work={
             "gemm": 4 * graph.nodes * size * dim,
             "regenerate": graph.nodes * size,
-            "copy": 4 * graph.nodes * (size + 2 * dim),
+            "copy": _read_copies(graph, size, tiling) + 8 * graph.nodes * dim,
             "chunks": _sketch_chunks(graph, size, geometry, tiling)
             + 2 * math.ceil(graph.nodes / chunk_rows),
         },
     )
+
+
+def _read_copies(graph: Graph, size: int, tiling: Tiling) -> int:
+    """Bytes that cores move when the sketch is read: slices are put side by side in memory."""
+    return (1 if tiling.slice_columns >= size else 3) * 4 * graph.nodes * size
 
 
 def _sketch_chunks(graph: Graph, size: int, geometry: Geometry, tiling: Tiling) -> int:

@@ -16,8 +16,10 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from dask.system import CPU_COUNT
+from distributed.system import MEMORY_LIMIT
 from threadpoolctl import threadpool_limits
 
 from pipeline.arrays import ensure_zarr
@@ -28,6 +30,8 @@ from pipeline.ingest.partition import write_edges
 from pipeline.learn.kernels import accumulate
 from pipeline.learn.projection import fill_projection
 from pipeline.tiles import Floats, open_tiles
+
+_OPERAND_BYTES = 2 << 30
 
 
 @dataclass(frozen=True)
@@ -49,9 +53,10 @@ class Rates:
     touch : float
         Bytes that a core writes to memory that was never used before.
     gram, gram_entries : float
-        Flops (n d^2) of the Gram matrix that a core does, and entries (n d) that it takes up.
+        Flops (n d^2) of the Gram matrix that a core does, and entries (n d) that it takes up, while
+        the others do too.
     gemm : float
-        Flops (2 n d k) of a dense product that a core does.
+        Flops (2 n d k) of a dense product that a core does, while the others do too.
     chunks : float
         Zarr chunks that a core can take in hand, whatever their size.
     read, write : float
@@ -105,6 +110,8 @@ def measure_rates(folder: Path | None = None) -> Rates:
         Where to write and read; by default the folder for temporary files.
     """
     with threadpool_limits(limits=1), tempfile.TemporaryDirectory(dir=folder) as place:
+        # First: what the others give back, a virtual machine would have at hand.
+        touch = _touch()
         gather, rows = _gather()
         gram, gram_entries = _gram()
         write, read = _disk(Path(place))
@@ -114,7 +121,7 @@ def measure_rates(folder: Path | None = None) -> Rates:
             rows=rows,
             entries=_entries(Path(place)),
             copy=_copy(),
-            touch=_touch(),
+            touch=touch,
             gram=gram,
             gram_entries=gram_entries,
             gemm=_gemm(),
@@ -146,17 +153,27 @@ def _regenerate() -> float:
 
 
 def _gather() -> tuple[float, float]:
-    """Rows from all over an operand that no cache holds, on all cores: bytes and rows of each."""
+    """Rows from all over an operand, on all cores: bytes and rows of each.
+
+    The operand is as large as that of a large graph: the more pages it has, the longer the
+    processor takes to find one.
+    """
     rng = np.random.default_rng(0)
+    memory = np.ones(min(_OPERAND_BYTES, MEMORY_LIMIT // 8) // 4, np.float32)
     rows = np.repeat(np.arange(20_000), 16)
-    columns = [rng.integers(0, 1_000_000, rows.size) for _ in range(CPU_COUNT)]
     seconds = {}
     with ThreadPoolExecutor(CPU_COUNT) as threads:
         for width in (16, 128):
-            operand = np.ones((1_000_000, width), np.float32)
+            operand = memory[: memory.size // width * width].reshape(-1, width)
+            columns = [rng.integers(0, len(operand), rows.size) for _ in range(CPU_COUNT)]
             outs = [np.zeros((20_000, width), np.float32) for _ in range(CPU_COUNT)]
 
-            def add(core: int, operand: Floats = operand, outs: list[Floats] = outs) -> None:
+            def add(
+                core: int,
+                operand: Floats = operand,
+                columns: list[npt.NDArray[np.int64]] = columns,
+                outs: list[Floats] = outs,
+            ) -> None:
                 accumulate(rows, columns[core], None, operand, outs[core])
 
             seconds[width] = fastest(partial(_on_all_cores, threads, add))
@@ -193,19 +210,33 @@ def _touch() -> float:
 
 
 def _gram() -> tuple[float, float]:
-    """Flops and entries, from two widths: BLAS is slow with few columns."""
+    """Flops and entries, from two widths, on all cores: BLAS is slow with few columns."""
     seconds = {}
-    for width in (192, 1024):
-        block, out = np.ones((8192, width), np.float32), np.empty((width, width), np.float32)
-        seconds[width] = fastest(partial(np.matmul, block.T, block, out=out)) / (8192 * width)
+    with ThreadPoolExecutor(CPU_COUNT) as threads:
+        for width in (192, 1024):
+            height = (12 << 20) // (4 * width)
+            blocks = [np.ones((height, width), np.float32) for _ in range(CPU_COUNT)]
+            outs = [np.empty((width, width), np.float32) for _ in range(CPU_COUNT)]
+
+            def square(core: int, blocks: list[Floats] = blocks, outs: list[Floats] = outs) -> None:
+                np.matmul(blocks[core].T, blocks[core], out=outs[core])
+
+            seconds[width] = fastest(partial(_on_all_cores, threads, square)) / (height * width)
     per_flop = max(seconds[1024] - seconds[192], 1e-13) / (1024 - 192)
     per_entry = max(seconds[192] - 192 * per_flop, 1e-11)
     return 1 / per_flop, 1 / per_entry
 
 
 def _gemm() -> float:
-    block, project = np.ones((8192, 512), np.float32), np.ones((512, 128), np.float32)
-    return 2 * 8192 * 512 * 128 / fastest(lambda: block @ project)
+    blocks = [np.ones((8192, 512), np.float32) for _ in range(CPU_COUNT)]
+    project = np.ones((512, 128), np.float32)
+    outs = [np.empty((8192, 128), np.float32) for _ in range(CPU_COUNT)]
+    with ThreadPoolExecutor(CPU_COUNT) as threads:
+
+        def multiply(core: int) -> None:
+            np.matmul(blocks[core], project, out=outs[core])
+
+        return 2 * 8192 * 512 * 128 / fastest(partial(_on_all_cores, threads, multiply))
 
 
 def _chunks(folder: Path) -> float:
