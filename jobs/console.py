@@ -23,6 +23,7 @@ from rich.text import Text
 
 from pipeline.measure import human_bytes, human_seconds
 from pipeline.run import StageResult
+from pipeline.stages import planned_stage
 
 _LOG_EVERY_SECONDS = 15.0
 
@@ -130,7 +131,7 @@ def stages_table(report: dict[str, Any]) -> None:
             human_bytes(stage["peak_bytes"]) if stage["peak_bytes"] else "-",
         ]
         if planned:
-            plan = planned.get(stage["name"])
+            plan = planned.get(planned_stage(stage["name"]))
             row.append(human_bytes(plan["peak_bytes"]) if plan else "")
         table.add_row(*row)
     console = table_console()

@@ -55,7 +55,7 @@ def _demonstrate(root: Path, running: Session) -> dict[str, Any]:
     )
     planted.write_partitions(root / "edges", partitions=8)
     graph = run_ingest(root / "edges" / "known", root, IngestConfig(), running)
-    config = EmbedConfig(dim=planted.communities, sketch_size=1000)
+    config = EmbedConfig(dim=planted.communities)
     run = run_embed(root, config, running)
     folded = run_fold_in(
         root,

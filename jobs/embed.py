@@ -11,9 +11,23 @@ from jobs.options import config_options, running_options, session, store_option
 from pipeline.api import run_embed
 from pipeline.config import EmbedConfig, make_config
 from pipeline.measure import human_bytes, human_seconds
+from pipeline.serve.embedding import spectrum_facts
 from pipeline.store import existing_store
 
-EMBED_OPTIONS = ("preset", "dim", "sketch_size", "epsilon", "seed")
+EMBED_OPTIONS = (
+    "preset",
+    "dim",
+    "sketch_size",
+    "epsilon",
+    "power_iterations",
+    "regularization",
+    "representation",
+    "exponent",
+    "smoothing",
+    "projection",
+    "certificate",
+    "seed",
+)
 
 
 @click.command(
@@ -21,8 +35,9 @@ EMBED_OPTIONS = ("preset", "dim", "sketch_size", "epsilon", "seed")
     epilog="""
 \b
 Examples:
-  figrl embed --store store --dim 100 --sketch-size 1000
-  figrl embed --store store --dim 64 --epsilon 0.5
+  figrl embed --store store
+  figrl embed --store store --dim 64 --power-iterations 7
+  figrl embed --store store --preset paper --dim 100 --sketch-size 1000
   figrl embed --store store --dim 100 --sketch-size 1000 --memory-limit 1GB
 \b
 The memory limit holds for each worker process. The sketch (nodes x sketch size x 4 bytes) lies on
@@ -47,13 +62,18 @@ def command(
 def _render(report: dict[str, Any]) -> None:
     if report["already_done"]:
         click.echo("This run was done before: nothing to do. It is the current one.")
-    plan, values = report["plan"], report["singular_values"]
+    plan, recipe = report["plan"], report["recipe"]
     facts(
         {
             "run": report["run"],
             "graph": f"{report['graph']} ({report['nodes']:,} nodes, {report['edges']:,} edges)",
             "vectors": f"{report['dim']} dimensions, from a sketch of {report['sketch_size']:,}",
-            "singular values": f"{values[0]:.4g} to {values[-1]:.4g}",
+            "made by": (
+                f"{2 * recipe['power_iterations'] + 1} products, {recipe['projection']}, degrees + "
+                f"{recipe['regularization']:.3g}, {recipe['representation']}"
+                + (f" with {recipe['smoothing']} steps of smoothing" if recipe["smoothing"] else "")
+            ),
+            **spectrum_facts(report),
             "memory of a worker": (
                 f"{human_bytes(report['peak_worker_bytes'])} at most, planned "
                 f"{human_bytes(plan['peak_worker_bytes'])}, limit "

@@ -24,6 +24,7 @@ from pipeline.ingest.build import build_graph
 from pipeline.ingest.sources import SourceFile, agree, find_files, inspect_file
 from pipeline.learn.embed import run_name, run_stages
 from pipeline.plan import plan_embedding
+from pipeline.recipe import make_recipe
 from pipeline.run import Job, Monitor, Silent, cluster_memory, map_once
 from pipeline.serve.embedding import Embedding, open_store
 from pipeline.store import FORMAT, existing_store, read_manifest, store_paths, write_manifest
@@ -154,7 +155,9 @@ def embed(
     memory_limit : str or int, optional
         Memory that each worker process may use, such as ``"2GB"``; by default the worker's own.
     **options
-        Fields of `pipeline.config.EmbedConfig`: ``dim``, ``sketch_size``, ``epsilon``, ``seed``.
+        Fields of `pipeline.config.EmbedConfig`: ``preset``, ``dim``, ``sketch_size``, ``epsilon``,
+        ``power_iterations``, ``regularization``, ``representation``, ``exponent``,
+        ``smoothing``, ``projection``, ``certificate``, ``seed``.
 
     Returns
     -------
@@ -168,7 +171,8 @@ def embed(
 def run_embed(store: PathLike, config: EmbedConfig, session: Session) -> dict[str, Any]:
     """Embed and tell what happened; see `embed`."""
     paths = existing_store(store)
-    config.resolve_sketch_size(open_graph(paths).nodes)
+    early = open_graph(paths)
+    make_recipe(config, nodes=early.nodes, mean_degree=early.mean_degree)
     with client_at_hand(session.client, session.limit_bytes) as client, paths.locked("embed"):
         graph = open_graph(paths)
         plan = plan_embedding(graph, config, cluster_memory(client, session.limit_bytes))

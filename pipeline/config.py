@@ -56,15 +56,21 @@ class IngestConfig(_Options):
 
 
 class EmbedConfig(_Options):
-    """What is learnt, by the paper: one pass, a Gaussian sketch, ``Y = D^-1/2 U``."""
+    """What is learnt. What is left out is as the preset has it."""
 
-    preset: Literal["paper"] = Field("paper", description="The paper's own method.")
+    preset: Literal["accurate", "paper"] = Field(
+        "accurate",
+        description="accurate: good vectors from a small sketch; paper: the paper's own method.",
+    )
     dim: int = Field(128, ge=1, description="Length k of each vector.")
     sketch_size: int | None = Field(
         None,
         ge=1,
         le=MAX_SKETCH_SIZE,
-        description="Columns d of the sketch; more cost time and disk and give better vectors.",
+        description=(
+            "Columns d of the sketch; more cost time and disk and give better vectors. Default: "
+            "1.5 k; with the preset paper, its rule."
+        ),
     )
     epsilon: float | None = Field(
         None,
@@ -72,48 +78,72 @@ class EmbedConfig(_Options):
         lt=1,
         description="Accuracy from which the paper's rule finds d: max(4 ln n, k) / epsilon^2.",
     )
+    power_iterations: int | None = Field(
+        None,
+        ge=0,
+        le=100,
+        description=(
+            "Times q that the sketch goes through the graph and back: 2q + 1 products instead of "
+            "one, each as dear as the first; the largest gain in quality."
+        ),
+    )
+    regularization: str | float | None = Field(
+        None,
+        description=(
+            "Added to every degree: auto (the mean degree), or a number. Keeps small separate "
+            "pieces of a graph from filling the dimensions; costs nothing."
+        ),
+    )
+    representation: Literal["degree", "unit"] | None = Field(
+        None,
+        description=(
+            "degree: the paper's D^-1/2 U; unit: rows of U |lambda|^p of length 1, better for "
+            "clustering and for cosines."
+        ),
+    )
+    exponent: float | None = Field(
+        None,
+        ge=0,
+        le=10,
+        description="p of the unit representation: more weight for what the graph says clearest.",
+    )
+    smoothing: int | None = Field(
+        None,
+        ge=0,
+        le=100,
+        description=(
+            "Steps in which each vector becomes the mean of its neighbours', for the unit "
+            "representation; a product with k columns each. Many hurt dense graphs with hubs."
+        ),
+    )
+    projection: Literal["gaussian", "sparse-sign"] | None = Field(
+        None,
+        description=(
+            "Random matrix: gaussian, or sparse-sign with a few entries a row, which makes the "
+            "first product several times cheaper."
+        ),
+    )
+    certificate: Literal["yes", "no"] | None = Field(
+        None,
+        description=(
+            "Whether vectors are rotated to eigenvectors and their accuracy is measured: one more "
+            "product with k columns. The unit representation needs it."
+        ),
+    )
     seed: int = Field(0, ge=0, lt=1 << 63, description="Seed of the random projection.")
 
-    def resolve_sketch_size(self, nodes: int) -> int:
-        """Sketch size d for a graph of `nodes` nodes, checked against k and n."""
-        if self.sketch_size is not None and self.epsilon is not None:
-            raise ConfigError("Give --sketch-size or --epsilon, not both: one follows the other.")
-        if self.dim >= nodes:
-            raise ConfigError(
-                f"--dim is {self.dim}, but the graph has {nodes} nodes. It has to be below the "
-                f"number of nodes: at most {nodes - 1}."
-            )
-        size = self.sketch_size
-        if size is None:
-            size = paper_sketch_size(nodes, dim=self.dim, epsilon=self.epsilon or DEFAULT_EPSILON)
-        if size > MAX_SKETCH_SIZE:
-            least = math.sqrt(max(4 * math.log(nodes), self.dim) / MAX_SKETCH_SIZE)
-            raise ConfigError(
-                f"The sketch would have {size} columns. Allowed are {self.dim} to "
-                f"{MAX_SKETCH_SIZE}: give --sketch-size, or an --epsilon of at least "
-                f"{math.ceil(least * 1000) / 1000}."
-            )
-        if self.dim > size:
-            raise ConfigError(
-                f"--dim is {self.dim}, but the sketch has only {size} columns. Give a "
-                f"--sketch-size from {self.dim} to {MAX_SKETCH_SIZE}, or a smaller --dim."
-            )
-        return size
-
-
-DEFAULT_EPSILON = 0.3
-"""The paper draws its pictures at 0.3 and 0.1; 0.1 needs nine times the columns."""
-
-
-def paper_sketch_size(nodes: int, *, dim: int, epsilon: float) -> int:
-    """Columns that the paper's rule asks for: ``max(4 ln n / eps^2, k / eps^2)``.
-
-    Examples
-    --------
-    >>> paper_sketch_size(9875, dim=200, epsilon=0.1)
-    20000
-    """
-    return math.ceil(round(max(4 * math.log(max(nodes, 2)), dim) / epsilon**2, 6))
+    @field_validator("regularization")
+    @classmethod
+    def _auto_or_number(cls, value: str | float | None) -> str | float | None:
+        if value is None or value == "auto":
+            return value
+        try:
+            number = float(value)
+        except ValueError:
+            raise ValueError("has to be auto, or a number from 0 on") from None
+        if not 0 <= number < math.inf:
+            raise ValueError("has to be auto, or a number from 0 on")
+        return number
 
 
 class FoldInConfig(_Options):

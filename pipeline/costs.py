@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from typing import Literal
 
 from pipeline.graph import Graph
 from pipeline.ingest.partition import ROW_GROUP_EDGES
@@ -24,7 +25,7 @@ _CHUNK_COPIES = 12
 _EDGE_BYTES = 36
 """Memory for an entry of a row group while it is read: as it is stored, and decoded."""
 
-_NODE_BYTES = 40
+_NODE_BYTES = 48
 """Memory for a node of a row block while its part of the operand is filled."""
 
 KEPT_ENTRY_BYTES = 16
@@ -34,8 +35,15 @@ _CHUNK_BYTES, _GROUP_BYTES = 16 << 20, 128 << 20
 _TALL_BYTES = 1 << 20
 _MIN_GROUPS, _MAX_GROUPS = 32, 1024
 
-_EIGH_FLOPS = 20
-"""Times d^3: what the decomposition of a d x d matrix costs, at the rate of the Gram matrix."""
+
+Source = Literal["made", "packed", "stored"]
+"""Where rows of an operand come from: seeds, seeds as codes of a sparse row, or the disk."""
+
+PROBES = 16
+"""Columns that go through all products beside the sketch, for the certificate."""
+
+PACKED_FLOATS = 9 + PROBES
+"""Floats of a packed row of a sparse projection, at most."""
 
 
 @dataclass(frozen=True)
@@ -46,12 +54,12 @@ class Geometry:
     group_rows: int
 
     @classmethod
-    def of(cls, graph: Graph, sketch_size: int) -> Geometry:
+    def of(cls, graph: Graph, columns: int) -> Geometry:
         """Choose chunks of about 16 MB, and groups worth a task and a d x d matrix each."""
-        fitting = max(_CHUNK_BYTES // (4 * sketch_size), 1)
+        fitting = max(_CHUNK_BYTES // (4 * columns), 1)
         chunk = min(graph.block_rows, max(1 << (fitting.bit_length() - 1), 256))
-        worth_a_task = min(_GROUP_BYTES // (4 * sketch_size), graph.nodes // _MIN_GROUPS)
-        wanted = max(32 * sketch_size, worth_a_task, math.ceil(graph.nodes / _MAX_GROUPS))
+        worth_a_task = min(_GROUP_BYTES // (4 * columns), graph.nodes // _MIN_GROUPS)
+        wanted = max(32 * columns, worth_a_task, math.ceil(graph.nodes / _MAX_GROUPS))
         return cls(chunk_rows=chunk, group_rows=chunk * math.ceil(wanted / chunk))
 
 
@@ -61,6 +69,14 @@ class Tiling:
 
     slice_columns: int
     operand_rows: int
+
+
+@dataclass(frozen=True)
+class Tilings:
+    """How the products of a run are cut: those of the sketch, and those of the vectors."""
+
+    sketch: Tiling
+    vectors: Tiling
 
 
 @dataclass(frozen=True)
@@ -80,6 +96,13 @@ class StageCost:
         What the cores do, all together: counts by the name of the rate at which a core does it.
     worker_work : dict
         What the cores of every worker do for it alone: the operand that its threads share.
+    disk : int, optional
+        Disk that it takes, where some of what it writes is deleted on the way.
+    rounds : int
+        Stages of Dask that it is made of.
+    held_shared_bytes, held_task_bytes : int
+        Memory that workers hold since the stages before, in all and for each thread, and that this
+        one uses again.
     """
 
     name: str
@@ -91,11 +114,20 @@ class StageCost:
     task_bytes: int
     work: dict[str, int]
     worker_work: dict[str, int] = field(default_factory=dict)
+    disk: int | None = None
+    rounds: int = 1
+    held_shared_bytes: int = 0
+    held_task_bytes: int = 0
+
+    @property
+    def disk_bytes(self) -> int:
+        """Disk that it takes."""
+        return self.written_bytes if self.disk is None else self.disk
 
     def peak_bytes(self, threads: int) -> int:
         """Memory of a worker process with this many threads at work."""
-        at_work = min(threads, self.tasks)
-        return RESERVED_BYTES + self.shared_bytes + at_work * self.task_bytes
+        of_tasks = max(min(threads, self.tasks) * self.task_bytes, threads * self.held_task_bytes)
+        return RESERVED_BYTES + max(self.shared_bytes, self.held_shared_bytes) + of_tasks
 
     def seconds(self, rates: Rates, *, workers: int, threads: int) -> dict[str, float]:
         """Predict how long the stage takes, by what it takes it for.
@@ -111,9 +143,11 @@ class StageCost:
         compute = rates.core_seconds(self.work) / cores
         compute += rates.core_seconds(self.worker_work) / busy
         # Fresh pages come from the system one at a time, however many threads ask for them.
-        memory = (self.shared_bytes + busy * self.task_bytes) / rates.touch
+        fresh = max(self.shared_bytes - self.held_shared_bytes, 0)
+        fresh += busy * max(self.task_bytes - self.held_task_bytes, 0)
+        memory = fresh / rates.touch
         disk = (self.read_bytes / rates.read + self.written_bytes / rates.write) / workers
-        tasks = self.tasks * rates.task_seconds + rates.stage_seconds
+        tasks = self.tasks * rates.task_seconds + self.rounds * rates.stage_seconds
         total = max(compute + memory, disk) + tasks
         return {
             "compute": compute,
@@ -130,43 +164,78 @@ def run_bytes(graph: Graph) -> int:
     return entries * (_EDGE_BYTES + 20 * graph.weighted)
 
 
-def sketch_cost(graph: Graph, size: int, tiling: Tiling, geometry: Geometry) -> StageCost:
-    """The product, in slices: the edges are read once for each of them."""
-    slices = math.ceil(size / tiling.slice_columns)
-    columns = min(tiling.slice_columns, size)
+def product_cost(
+    name: str,
+    graph: Graph,
+    columns: int,
+    tiling: Tiling,
+    geometry: Geometry,
+    *,
+    source: Source = "made",
+    times: int = 1,
+) -> StageCost:
+    """A product with the graph, in slices: the edges are read once for each of them.
+
+    Parameters
+    ----------
+    name : str
+    graph : Graph
+    columns : int
+        Columns of the product.
+    tiling : Tiling
+    geometry : Geometry
+    source : str
+        Whether rows of the operand are made from seeds, made as codes of a sparse row, or read.
+    times : int
+        Products like this that are done one after the other.
+    """
+    slices = 1 if source == "packed" else math.ceil(columns / tiling.slice_columns)
+    width = columns if source == "packed" else min(tiling.slice_columns, columns)
+    row = PACKED_FLOATS if source == "packed" else width
     parts = math.ceil(graph.nodes / tiling.operand_rows)
-    entries = 2 * graph.edges
-    operand_bytes = 4 * tiling.operand_rows * columns
-    made = {"regenerate": graph.nodes * size * (1 if parts == 1 else graph.blocks)}
+    passes = 1 if parts == 1 else graph.blocks
+    entries, total = 2 * graph.edges, graph.nodes * row * slices
+    operand_bytes = 4 * tiling.operand_rows * row
+    stored_bytes = 4 * total * passes if source == "stored" else 0
+    made = {"copy" if stored_bytes else "regenerate": (4 if stored_bytes else 1) * total * passes}
+    work = {
+        "gather": 4 * entries * row * slices,
+        "rows": entries * slices,
+        "entries": entries * slices * parts,
+        "copy": 3 * 4 * graph.nodes * columns,
+        "chunks": slices * math.ceil(graph.nodes / tall_rows(geometry, graph, width)),
+    }
+    worker_work = made
+    if parts > 1:
+        work = {key: work.get(key, 0) + made.get(key, 0) for key in {**work, **made}}
+        worker_work = {}
     return StageCost(
-        name="sketch",
-        tasks=graph.blocks * slices,
-        read_bytes=entries * (12 if graph.weighted else 4) * slices * parts,
-        written_bytes=4 * graph.nodes * size,
-        flops=2 * entries * size,
+        name=name,
+        tasks=times * graph.blocks * slices,
+        read_bytes=times
+        * (entries * (12 if graph.weighted else 4) * slices * parts + stored_bytes),
+        written_bytes=times * 4 * graph.nodes * columns,
+        flops=times * 2 * entries * row * slices,
         shared_bytes=operand_bytes if parts == 1 else 0,
-        task_bytes=tile_bytes(graph, geometry, columns, parts)
+        task_bytes=tile_bytes(graph, geometry, width, parts, tiling.slice_columns)
         + run_bytes(graph)
         + (0 if parts == 1 else operand_bytes),
-        work={
-            "gather": 4 * entries * size,
-            "rows": entries * slices,
-            "entries": entries * slices * parts,
-            "copy": 3 * 4 * graph.nodes * size,
-            "chunks": slices * math.ceil(graph.nodes / tall_rows(geometry, graph, columns)),
-            **({} if parts == 1 else made),
-        },
-        worker_work=made if parts == 1 else {},
+        work={key: times * count for key, count in work.items()},
+        worker_work={key: times * count for key, count in worker_work.items()},
+        rounds=times,
     )
 
 
-def tile_bytes(graph: Graph, geometry: Geometry, columns: int, parts: int) -> int:
+def tile_bytes(
+    graph: Graph, geometry: Geometry, columns: int, parts: int, slice_columns: int
+) -> int:
     """Memory that a thread needs for a tile of the product."""
     block_rows = min(graph.block_rows, graph.nodes)
     nodes = _NODE_BYTES * block_rows
     if parts > 1:
         return nodes + 8 * block_rows * columns
-    return nodes + _CHUNK_COPIES * min(tall_rows(geometry, graph, columns), graph.nodes) * columns
+    height = tall_rows(geometry, graph, min(slice_columns, columns))
+    return nodes + _CHUNK_COPIES * min(height, graph.nodes) * columns
 
 
 def tall_rows(geometry: Geometry, graph: Graph, columns: int) -> int:
@@ -175,72 +244,3 @@ def tall_rows(geometry: Geometry, graph: Graph, columns: int) -> int:
     while rows < graph.block_rows and 2 * rows * columns * 4 <= _TALL_BYTES:
         rows *= 2
     return rows
-
-
-def factor_costs(
-    graph: Graph, size: int, geometry: Geometry, tiling: Tiling
-) -> tuple[StageCost, ...]:
-    """The d x d factor: a pass over the sketch, and its decomposition in one task."""
-    square = 8 * size * size
-    groups = math.ceil(graph.nodes / geometry.group_rows)
-    chunk = min(geometry.chunk_rows, graph.nodes) * size
-    return (
-        StageCost(
-            name="factor",
-            tasks=groups,
-            read_bytes=4 * graph.nodes * size,
-            written_bytes=groups * square,
-            flops=graph.nodes * size * size,
-            shared_bytes=0,
-            task_bytes=3 * square + 16 * chunk,
-            work={
-                "gram": graph.nodes * size * size,
-                "gram_entries": graph.nodes * size,
-                "copy": _read_copies(graph, size, tiling),
-                "chunks": _sketch_chunks(graph, size, geometry, tiling),
-            },
-        ),
-        StageCost(
-            name="factor-solve",
-            tasks=1,
-            read_bytes=groups * square,
-            written_bytes=2 * square,
-            flops=_EIGH_FLOPS * size**3,
-            shared_bytes=0,
-            task_bytes=6 * square,
-            work={"gram": _EIGH_FLOPS * size**3},
-        ),
-    )
-
-
-def vectors_cost(
-    graph: Graph, size: int, dim: int, geometry: Geometry, tiling: Tiling
-) -> StageCost:
-    """The vectors from the sketch, and the basis from R made again."""
-    chunk_rows = min(geometry.chunk_rows, graph.nodes)
-    return StageCost(
-        name="vectors",
-        tasks=graph.blocks,
-        read_bytes=4 * graph.nodes * size,
-        written_bytes=8 * graph.nodes * dim,
-        flops=4 * graph.nodes * size * dim,
-        shared_bytes=0,
-        task_bytes=4 * (4 * chunk_rows * size + 6 * size * dim + 6 * chunk_rows * dim),
-        work={
-            "gemm": 4 * graph.nodes * size * dim,
-            "regenerate": graph.nodes * size,
-            "copy": _read_copies(graph, size, tiling) + 8 * graph.nodes * dim,
-            "chunks": _sketch_chunks(graph, size, geometry, tiling)
-            + 2 * math.ceil(graph.nodes / chunk_rows),
-        },
-    )
-
-
-def _read_copies(graph: Graph, size: int, tiling: Tiling) -> int:
-    """Bytes that cores move when the sketch is read: slices are put side by side in memory."""
-    return (1 if tiling.slice_columns >= size else 3) * 4 * graph.nodes * size
-
-
-def _sketch_chunks(graph: Graph, size: int, geometry: Geometry, tiling: Tiling) -> int:
-    slices = math.ceil(size / tiling.slice_columns)
-    return slices * math.ceil(graph.nodes / geometry.chunk_rows)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,18 +15,18 @@ from pipeline.costs import (
     Geometry,
     StageCost,
     Tiling,
-    factor_costs,
+    Tilings,
     run_bytes,
-    sketch_cost,
     tile_bytes,
-    vectors_cost,
 )
 from pipeline.errors import ResourceError
 from pipeline.graph import Graph
 from pipeline.ingest.partition import choose_block_rows
 from pipeline.measure import human_bytes
 from pipeline.rates import Rates, known_rates
+from pipeline.recipe import Recipe, make_recipe
 from pipeline.run import ClusterMemory
+from pipeline.stages import embed_stages, sketch_columns, sketch_costs, vectors_costs
 
 _MIN_SLICE, _SLICE_STEP = 16, 16
 _PARTS = ("compute", "memory", "disk", "tasks")
@@ -37,47 +38,79 @@ class EmbedPlan:
 
     graph: Graph
     config: EmbedConfig
+    recipe: Recipe
     memory: ClusterMemory
-    sketch_size: int
     geometry: Geometry
-    tiling: Tiling
+    tilings: Tilings
     stages: tuple[StageCost, ...]
+
+    @property
+    def tiling(self) -> Tiling:
+        """How products with all columns of the sketch are cut."""
+        return self.tilings.sketch
+
+    @property
+    def narrow(self) -> Tiling:
+        """How products with as many columns as a vector has are cut."""
+        return self.tilings.vectors
+
+    @property
+    def sketch_size(self) -> int:
+        """Columns of the sketch."""
+        return self.recipe.sketch_size
+
+    @property
+    def columns(self) -> int:
+        """Columns of the sketch and the probes."""
+        return sketch_columns(self.recipe)
+
+    @property
+    def probes(self) -> int:
+        """Columns that are there for the certificate alone."""
+        return self.columns - self.sketch_size
+
+    @property
+    def norm_rows(self) -> int:
+        """Rows of a single column that are held at a time."""
+        return self.narrow.operand_rows
 
     @property
     def peak_bytes(self) -> int:
         """Most memory that a worker process will hold."""
         return max(stage.peak_bytes(self.memory.threads) for stage in self.stages)
 
-    def cut_like(self, tiling: Tiling) -> EmbedPlan:
-        """The same plan for a product that is cut otherwise."""
-        stages = _stages(self.graph, self.config, self.sketch_size, self.geometry, tiling)
-        return replace(self, tiling=tiling, stages=stages)
+    def cut_like(self, tilings: Tilings) -> EmbedPlan:
+        """The same plan for products that are cut otherwise."""
+        stages = embed_stages(self.graph, self.recipe, self.geometry, tilings)
+        return replace(self, tilings=tilings, stages=stages)
 
-    def fits(self, tiling: Tiling) -> bool:
-        """Whether a product that is cut like this fits the memory of the workers."""
-        cost = sketch_cost(self.graph, self.sketch_size, tiling, self.geometry)
-        return cost.peak_bytes(self.memory.threads) <= self.memory.allowed_bytes
+    def fits(self, tilings: Tilings) -> bool:
+        """Whether products that are cut like this fit the memory of the workers."""
+        return self.cut_like(tilings).peak_bytes <= self.memory.allowed_bytes
 
     @property
     def kept_bytes(self) -> int:
-        """Memory of a worker in which the product may keep the graph from slice to slice.
+        """Memory of a worker in which products may keep the graph from slice to slice.
 
-        What the stage leaves of the memory that may be used; none where reading an entry again for
-        every slice costs less than to write it to memory once.
+        What the largest stage leaves of the memory that may be used; none where reading an entry
+        again for every slice costs less than to write it to memory once.
         """
         rates, _ = known_rates()
-        again = math.ceil(self.sketch_size / self.tiling.slice_columns) - 1
+        recipe = self.recipe
+        again = math.ceil(self.columns / self.tiling.slice_columns) * recipe.products - 1
+        again += math.ceil(recipe.dim / self.narrow.slice_columns) * (
+            recipe.certified + recipe.smoothing
+        )
         if again / rates.entries < KEPT_ENTRY_BYTES / rates.touch:
             return 0
-        (sketch,) = (stage for stage in self.stages if stage.name == "sketch")
-        room = max(self.memory.allowed_bytes - sketch.peak_bytes(self.memory.threads), 0)
+        room = max(self.memory.allowed_bytes - self.peak_bytes, 0)
         entry_bytes = KEPT_ENTRY_BYTES + 4 * self.graph.weighted
-        return min(room, entry_bytes * 2 * self.graph.edges + 16 * self.graph.nodes)
+        return min(room, entry_bytes * 2 * self.graph.edges + 24 * self.graph.nodes)
 
     @property
     def disk_bytes(self) -> int:
         """Disk that the run takes."""
-        return sum(stage.written_bytes for stage in self.stages)
+        return sum(stage.disk_bytes for stage in self.stages)
 
     def seconds(self, rates: Rates) -> dict[str, dict[str, float]]:
         """Predicted seconds of each stage, by what it takes them for."""
@@ -89,7 +122,8 @@ class EmbedPlan:
         """What a person should know before the run."""
         if self.sketch_size <= self.graph.nodes:
             return []
-        origin = "the paper's rule asks for" if self.config.sketch_size is None else "you asked for"
+        asked = self.config.sketch_size is not None
+        origin = "you asked for" if asked else "the paper's rule asks for"
         return [
             f"{origin[0].upper()}{origin[1:]} {self.sketch_size:,} sketch columns, more than the "
             f"graph has nodes ({self.graph.nodes:,}): the sketch is larger than the matrix it "
@@ -101,11 +135,13 @@ class EmbedPlan:
         threads, allowed = self.memory.threads, self.memory.allowed_bytes
         worst = max(self.stages, key=lambda stage: stage.peak_bytes(threads))
         if worst.peak_bytes(threads) > allowed:
+            shared = max(worst.shared_bytes, worst.held_shared_bytes)
+            of_task = max(worst.task_bytes, worst.held_task_bytes)
             limit = math.ceil(worst.peak_bytes(threads) / self.memory.usable_share / 1e7) * 10
             raise ResourceError(
                 f"Stage '{worst.name}' needs {human_bytes(worst.peak_bytes(threads))} in each "
                 f"worker ({human_bytes(RESERVED_BYTES)} for the process, "
-                f"{human_bytes(worst.shared_bytes)} shared, {human_bytes(worst.task_bytes)} for "
+                f"{human_bytes(shared)} shared, {human_bytes(of_task)} for "
                 f"each of {threads} threads); {human_bytes(allowed)} may be used of a limit of "
                 f"{human_bytes(self.memory.limit_bytes)}. Raise --memory-limit to {limit}MB, use "
                 "workers with fewer threads, or lower --sketch-size (or raise --epsilon)."
@@ -138,6 +174,8 @@ class EmbedPlan:
             "disk_bytes": self.disk_bytes,
             "geometry": asdict(self.geometry),
             "tiling": asdict(self.tiling),
+            "vectors_tiling": asdict(self.narrow),
+            "recipe": self.recipe.describe(),
             "stages": [
                 {
                     **asdict(stage),
@@ -157,42 +195,46 @@ class EmbedPlan:
 
 def plan_embedding(graph: Graph, config: EmbedConfig, memory: ClusterMemory) -> EmbedPlan:
     """Work out blocks, slices and costs for a graph on a cluster."""
-    size = config.resolve_sketch_size(graph.nodes)
-    geometry = Geometry.of(graph, size)
-    tiling = _choose_tiling(graph, size, geometry, memory)
-    stages = _stages(graph, config, size, geometry, tiling)
-    return EmbedPlan(graph, config, memory, size, geometry, tiling, stages)
+    recipe = make_recipe(config, nodes=graph.nodes, mean_degree=graph.mean_degree)
+    geometry = Geometry.of(graph, sketch_columns(recipe))
+
+    def sketch(tiling: Tiling) -> tuple[StageCost, ...]:
+        return sketch_costs(graph, recipe, tiling, geometry)
+
+    wide = _choose_tiling(graph, sketch_columns(recipe), geometry, memory, sketch)
+
+    def vectors(tiling: Tiling) -> tuple[StageCost, ...]:
+        return vectors_costs(graph, recipe, geometry, Tilings(wide, tiling))
+
+    probes = sketch_columns(recipe) - recipe.sketch_size
+    narrow = _choose_tiling(graph, recipe.dim + probes, geometry, memory, vectors)
+    tilings = Tilings(wide, narrow)
+    stages = embed_stages(graph, recipe, geometry, tilings)
+    return EmbedPlan(graph, config, recipe, memory, geometry, tilings, stages)
 
 
-def _stages(
-    graph: Graph, config: EmbedConfig, size: int, geometry: Geometry, tiling: Tiling
-) -> tuple[StageCost, ...]:
-    return (
-        sketch_cost(graph, size, tiling, geometry),
-        *factor_costs(graph, size, geometry, tiling),
-        vectors_cost(graph, size, config.dim, geometry, tiling),
-    )
-
-
-def _choose_tiling(graph: Graph, size: int, geometry: Geometry, memory: ClusterMemory) -> Tiling:
+def _choose_tiling(
+    graph: Graph,
+    columns: int,
+    geometry: Geometry,
+    memory: ClusterMemory,
+    costs: Callable[[Tiling], tuple[StageCost, ...]],
+) -> Tiling:
     """Take the slices that cost least of those whose operand fits; parts of it where none does."""
     rates, _ = known_rates()
 
-    def cost(tiling: Tiling) -> StageCost:
-        return sketch_cost(graph, size, tiling, geometry)
+    def peak(tiling: Tiling) -> int:
+        return max(stage.peak_bytes(memory.threads) for stage in costs(tiling))
 
     def seconds(tiling: Tiling) -> float:
         shape = {"workers": memory.workers, "threads": memory.threads}
-        return cost(tiling).seconds(rates, **shape)["total"]
+        return sum(stage.seconds(rates, **shape)["total"] for stage in costs(tiling))
 
-    fitting = [
-        tiling
-        for tiling in (Tiling(columns, graph.nodes) for columns in _widths(size))
-        if cost(tiling).peak_bytes(memory.threads) <= memory.allowed_bytes
-    ]
-    return (
-        min(fitting, key=seconds) if fitting else _operand_in_parts(graph, size, geometry, memory)
-    )
+    tilings = (Tiling(width, graph.nodes) for width in _widths(columns))
+    fitting = [tiling for tiling in tilings if peak(tiling) <= memory.allowed_bytes]
+    if fitting:
+        return min(fitting, key=seconds)
+    return _operand_in_parts(graph, columns, geometry, memory)
 
 
 def _widths(size: int) -> list[int]:
@@ -205,7 +247,7 @@ def _widths(size: int) -> list[int]:
 def _operand_in_parts(graph: Graph, size: int, geometry: Geometry, memory: ClusterMemory) -> Tiling:
     columns = min(_MIN_SLICE, math.ceil(size / 4) * 4)
     room = (memory.allowed_bytes - RESERVED_BYTES) // memory.threads - run_bytes(graph)
-    rows = (room - tile_bytes(graph, geometry, columns, parts=2)) // (4 * columns)
+    rows = (room - tile_bytes(graph, geometry, columns, 2, columns)) // (4 * columns)
     # Fewer than all, and beginning where chunks do, so that none is read twice.
     rows, chunk = min(rows, graph.nodes - 1), geometry.chunk_rows
     return Tiling(slice_columns=columns, operand_rows=max(rows // chunk * chunk, chunk))

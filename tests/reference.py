@@ -100,3 +100,55 @@ def largest_angle(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> float:
     first, _ = np.linalg.qr(a.astype(np.float64))
     second, _ = np.linalg.qr(b.astype(np.float64))
     return float(np.linalg.norm(first - second @ (second.T @ first), 2))
+
+
+@dataclass(frozen=True)
+class DenseAccurate:
+    """Powers, degree regularisation, the Ritz step, representations and smoothing, all dense."""
+
+    matrix: np.ndarray[Any, np.dtype[np.float64]]
+    left: np.ndarray[Any, np.dtype[np.float64]]
+    values: np.ndarray[Any, np.dtype[np.float64]]
+    vectors: np.ndarray[Any, np.dtype[np.float64]]
+
+    @classmethod
+    def of(
+        cls,
+        graph: DenseGraph,
+        *,
+        dim: int,
+        sketch_size: int,
+        power_iterations: int,
+        regularization: float,
+        representation: str = "unit",
+        exponent: float = 1.0,
+        smoothing: int = 0,
+        seed: int = 0,
+    ) -> DenseAccurate:
+        root = 1 / np.sqrt(graph.degrees + regularization)
+        matrix = root[:, None] * graph.weights * root[None, :]
+        sketch = np.linalg.matrix_power(matrix, 2 * power_iterations + 1) @ graph.projection(
+            sketch_size, seed
+        )
+        left = np.linalg.svd(sketch, full_matrices=False)[0][:, :dim]
+        values, turn = np.linalg.eigh(left.T @ matrix @ left)
+        order = np.argsort(-np.abs(values))
+        left, values = left @ turn[:, order], values[order]
+        if representation == "degree":
+            return cls(matrix, left, values, graph.inverse_root[:, None] * left)
+        vectors = unit_rows(left * np.abs(values) ** exponent)
+        for _ in range(smoothing):
+            vectors = unit_rows(graph.weights @ vectors)
+        return cls(matrix, left, values, vectors)
+
+    def projection_cost(self, dim: int) -> float:
+        """How much more U leaves of the matrix than the best `dim` dimensions would."""
+        squares = np.sort(np.linalg.eigvalsh(self.matrix) ** 2)[::-1]
+        rest = self.matrix - self.left @ (self.left.T @ self.matrix)
+        return float((rest**2).sum() / squares[dim:].sum() - 1)
+
+
+def unit_rows(rows: np.ndarray[Any, np.dtype[np.float64]]) -> np.ndarray[Any, Any]:
+    """Rows of length 1."""
+    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+    return rows / np.where(lengths > 0, lengths, 1)

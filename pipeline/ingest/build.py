@@ -118,7 +118,8 @@ def build_graph(
         "id_kind": sizes.id_kind,
         "id_starts": list(index.starts),
         "weighted": any(s["weighted"] for s in built.stats.values()),
-        "mean_degree": sum(s["total_degree"] for s in built.stats.values()) / len(index),
+        # Exactly rounded, so whatever the order in which blocks were done.
+        "mean_degree": math.fsum(s["total_degree"] for s in built.stats.values()) / len(index),
         "max_neighbours": max(s["max_neighbours"] for s in built.stats.values()),
         "isolated_nodes": built.total("isolated"),
         "rows_read": scanned.total("rows"),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -30,8 +30,12 @@ def thread_buffer(name: str, shape: tuple[int, int]) -> Floats:
     return held[:size].reshape(shape)
 
 
-def thread_pair(name: str, shape: tuple[int, int]) -> tuple[Floats, Floats]:
-    """Two such arrays: one to work in while the other is on its way to or from the disk."""
+def thread_pair(name: Literal["in", "out"], shape: tuple[int, int]) -> tuple[Floats, Floats]:
+    """Two such arrays: one to work in while the other is on its way to or from the disk.
+
+    There are only two names, for what is read and for what is written, so that one stage after the
+    other uses the same memory.
+    """
     return thread_buffer(f"{name} 0", shape), thread_buffer(f"{name} 1", shape)
 
 

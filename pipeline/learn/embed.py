@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from importlib.metadata import version
 from pathlib import Path
@@ -11,11 +12,28 @@ import numpy as np
 
 from pipeline.arrays import ensure_zarr, open_zarr
 from pipeline.blocks import Stats
-from pipeline.costs import Tiling, tall_rows
+from pipeline.costs import Tiling, Tilings
 from pipeline.files import digest, read_json, remove, write_json
 from pipeline.learn.buffers import release_buffers
+from pipeline.learn.certify import (
+    EXACT_NODES,
+    RitzTask,
+    certificate_sentence,
+    norm_block,
+    small_graph_cost,
+    solve_ritz,
+    sum_group,
+)
 from pipeline.learn.factor import factor_sketch
-from pipeline.learn.sketch import SketchTask, sketch_tile
+from pipeline.learn.powers import (
+    Powers,
+    TransformTask,
+    make_matrix,
+    run_product,
+    run_products,
+    transform_block,
+)
+from pipeline.learn.smooth import Steps, run_smoothing
 from pipeline.learn.vectors import VectorsTask, vectors_block
 from pipeline.plan import EmbedPlan
 from pipeline.run import Block, Job
@@ -26,8 +44,8 @@ _VERSIONS = ("figrl", "numpy", "scipy", "numba", "dask", "zarr", "pyarrow")
 
 def run_name(plan: EmbedPlan) -> str:
     """Name of a run: a digest of the graph and of all that changes the result."""
-    config = plan.config.significant() | {"sketch_size": plan.sketch_size, "epsilon": None}
-    return digest({"format": FORMAT, "graph": plan.graph.version, "config": config})
+    recipe = plan.recipe.describe()
+    return digest({"format": FORMAT, "graph": plan.graph.version, "recipe": recipe})
 
 
 def run_stages(job: Job, plan: EmbedPlan, folder: Path) -> dict[str, Any]:
@@ -39,95 +57,140 @@ def run_stages(job: Job, plan: EmbedPlan, folder: Path) -> dict[str, Any]:
         The manifest.
     """
     started = time.time()
-    plan = plan.cut_like(_agreed_tiling(folder, plan))
+    plan = plan.cut_like(_agreed_tilings(folder, plan))
     # A job that failed may have left its own in the workers.
     job.client.run(release_buffers, on_error="ignore")
-    sketch_task = SketchTask(
-        graph=plan.graph,
-        operand=None,
-        out=folder / "sketch",
-        sketch_size=plan.sketch_size,
-        slice_columns=plan.tiling.slice_columns,
-        operand_rows=plan.tiling.operand_rows,
-        seed=plan.config.seed,
-        kept_bytes=plan.kept_bytes,
-    )
-    _make_arrays(plan, folder)
-    tiles = [
-        Block(f"{s:04d}-{b:06d}", (sketch_task, b, s))
-        for s in range(sketch_task.slices)
-        for b in range(plan.graph.blocks)
-    ]
-    job.run("sketch", sketch_tile, tiles)
+    powers = run_products(job, plan, folder)
     job.client.run(release_buffers, on_error="ignore")
     solved = factor_sketch(
         job,
-        folder / "sketch",
+        powers.last,
         folder / "work" / "factor",
         folder / "factor",
+        shape=(plan.graph.nodes, plan.recipe.sketch_size),
         geometry=plan.geometry,
-        dim=plan.config.dim,
+        dim=plan.recipe.dim,
     )
-    if solved["rank"] < plan.config.dim:
+    if solved["rank"] < plan.recipe.dim:
         job.monitor.note(
-            f"Only {solved['rank']} of {plan.config.dim} dimensions carry information: the graph "
+            f"Only {solved['rank']} of {plan.recipe.dim} dimensions carry information: the graph "
             "has no more independent directions. The others are zero."
         )
-    vectors_task = VectorsTask(
-        graph=plan.graph,
-        run=folder,
-        sketch_size=plan.sketch_size,
-        chunk_rows=plan.geometry.chunk_rows,
-        seed=plan.config.seed,
-    )
-    blocks = [Block(f"{b:06d}", (vectors_task, b)) for b in range(plan.graph.blocks)]
-    job.run("vectors", vectors_block, blocks)
+    certificate = _ritz_step(job, plan, folder, powers) if plan.recipe.certified else None
+    steps = Steps(plan, folder)
+    _write_vectors(job, plan, folder, powers, steps)
+    run_smoothing(job, steps)
     job.client.run(release_buffers, on_error="ignore")
-    manifest = _manifest(job, plan, folder, solved, started)
+    manifest = _manifest(job, plan, folder, solved, certificate, started)
     write_manifest(folder, manifest)
     remove(folder / "work")
     return manifest
 
 
-def _agreed_tiling(folder: Path, plan: EmbedPlan) -> Tiling:
-    """Tiling of the sketch that was begun, if it still fits the memory; else begin it again."""
+def _agreed_tilings(folder: Path, plan: EmbedPlan) -> Tilings:
+    """Tilings of the run that was begun, if they still fit the memory; else begin it again."""
     path = folder / "work" / "tiling.json"
     if path.exists():
-        begun = Tiling(**read_json(path))
+        begun = Tilings(**{name: Tiling(**value) for name, value in read_json(path).items()})
         if plan.fits(begun):
             return begun
         remove(folder)
-    write_json(path, vars(plan.tiling))
-    return plan.tiling
+    write_json(path, {name: vars(tiling) for name, tiling in vars(plan.tilings).items()})
+    return plan.tilings
 
 
-def _make_arrays(plan: EmbedPlan, folder: Path) -> None:
-    nodes, dim, rows = plan.graph.nodes, plan.config.dim, plan.geometry.chunk_rows
-    columns = min(plan.tiling.slice_columns, plan.sketch_size)
-    # Narrow slices get taller chunks, or there would be a great many small files.
-    height = tall_rows(plan.geometry, plan.graph, columns)
-    shape, chunks = (nodes, plan.sketch_size), (height, columns)
-    ensure_zarr(folder / "sketch", shape=shape, chunks=chunks, dtype=np.float32)
-    for name in ("embedding", "basis"):
-        ensure_zarr(folder / name, shape=(nodes, dim), chunks=(rows, dim), dtype=np.float32)
+def _ritz_step(job: Job, plan: EmbedPlan, folder: Path, powers: Powers) -> dict[str, Any]:
+    """Write U, multiply it by L once more, and rotate it; the certificate."""
+    recipe, graph, work = plan.recipe, plan.graph, folder / "work"
+    columns = recipe.dim + plan.probes
+    make_matrix(plan, work / "left", columns, plan.narrow.slice_columns)
+    rows = plan.geometry.chunk_rows
+    transform = TransformTask(
+        graph, powers.last, work / "left", folder / "factor", rows, recipe.sketch_size
+    )
+    blocks = range(graph.blocks)
+    job.run("left", transform_block, [Block(f"{b:06d}", (transform, b)) for b in blocks])
+    make_matrix(plan, work / "ritz-product", columns, plan.narrow.slice_columns)
+    run_product(job, plan, "ritz-product", work / "left", work / "ritz-product", columns=columns)
+    task = RitzTask(
+        graph=graph,
+        left=work / "left",
+        product=work / "ritz-product",
+        folder=folder / "ritz",
+        chunk_rows=rows,
+        group_rows=plan.geometry.group_rows,
+        operand_rows=plan.norm_rows,
+        regularization=recipe.regularization,
+        sketch_columns=plan.columns,
+    )
+    norm = job.run("norm", norm_block, [Block(f"{b:06d}", (task, b)) for b in blocks])
+    square_norm = math.fsum(norm.stats[key]["square"] for key in sorted(norm.stats))
+    groups = math.ceil(graph.nodes / task.group_rows)
+    job.run("ritz", sum_group, [Block(f"{g:06d}", (task, g)) for g in range(groups)])
+    power = recipe.power_iterations + 1
+    last = Block("all", (task, groups, square_norm, recipe.dim, power))
+    found = job.run("ritz-solve", solve_ritz, [last]).stats["all"]
+    certificate = {**found, "share_captured": _share(found), "exact_cost": None}
+    if graph.nodes <= EXACT_NODES:
+        small = Block("all", (task, found["captured"], recipe.dim))
+        certificate |= job.run("exact", small_graph_cost, [small]).stats["all"]
+    return {**certificate, "meaning": certificate_sentence(certificate, recipe.dim)}
+
+
+def _share(found: Stats) -> float:
+    return found["captured"] / found["square_norm"] if found["square_norm"] else 1.0
+
+
+def _write_vectors(job: Job, plan: EmbedPlan, folder: Path, powers: Powers, steps: Steps) -> None:
+    """Write the vectors, or what smoothing begins with, and the basis if it does not make one."""
+    basis = None
+    if not steps.count:
+        basis = folder / "basis"
+        shape, chunks = (plan.graph.nodes, plan.recipe.dim), plan.geometry.chunk_rows
+        ensure_zarr(basis, shape=shape, chunks=(chunks, plan.recipe.dim), dtype=np.float32)
+    task = VectorsTask(
+        graph=plan.graph,
+        recipe=plan.recipe,
+        columns=plan.columns,
+        chunk_rows=plan.geometry.chunk_rows,
+        factor=folder / "factor",
+        source=folder / "work" / "left" if plan.recipe.certified else powers.last,
+        before=powers.before,
+        ritz=folder / "ritz" if plan.recipe.certified else None,
+        vectors=steps.outputs(0),
+        basis=basis,
+    )
+    blocks = [Block(f"{b:06d}", (task, b)) for b in range(plan.graph.blocks)]
+    job.run("vectors", vectors_block, blocks)
+    remove(folder / "work" / "left")
+    remove(folder / "work" / "ritz-product")
+    if powers.before is not None:
+        remove(powers.before)
 
 
 def _manifest(
-    job: Job, plan: EmbedPlan, folder: Path, solved: Stats, started: float
+    job: Job,
+    plan: EmbedPlan,
+    folder: Path,
+    solved: Stats,
+    certificate: dict[str, Any] | None,
+    started: float,
 ) -> dict[str, Any]:
     values = np.asarray(open_zarr(folder / "factor" / "singular_values")[...])
     return {
         "run": folder.name,
         "graph": plan.graph.version,
         "config": plan.config.significant(),
+        "recipe": plan.recipe.describe(),
         "nodes": plan.graph.nodes,
         "edges": plan.graph.edges,
-        "dim": plan.config.dim,
-        "sketch_size": plan.sketch_size,
-        "seed": plan.config.seed,
+        "dim": plan.recipe.dim,
+        "sketch_size": plan.recipe.sketch_size,
+        "seed": plan.recipe.seed,
         "rank": solved["rank"],
         "factor_method": solved["method"],
-        "singular_values": [float(value) for value in values[: plan.config.dim]],
+        "singular_values": [float(value) for value in values[: plan.recipe.dim]],
+        "certificate": certificate,
         "plan": plan.describe(),
         "created": round(started, 3),
         "seconds": round(time.time() - started, 3),

@@ -11,7 +11,7 @@ are combined are fixed by the shape of the sketch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
@@ -26,10 +26,10 @@ from pipeline.arrays import ensure_zarr, open_zarr
 from pipeline.blocks import Stats
 from pipeline.costs import Geometry
 from pipeline.files import load_array, save_array
-from pipeline.learn.buffers import thread_buffer, thread_pair
-from pipeline.overlap import read_ahead
+from pipeline.learn.buffers import thread_buffer
+from pipeline.learn.rows import chunks_of_rows
 from pipeline.run import Block, Job
-from pipeline.tiles import Floats, Tiles, open_tiles
+from pipeline.tiles import Floats, open_tiles
 
 Matrix = npt.NDArray[np.float64]
 Method = Literal["gram", "gram-double", "qr"]
@@ -49,10 +49,23 @@ NOISE_LIMIT = 4 * float(np.finfo(np.float32).eps)
 
 @dataclass(frozen=True)
 class FactorTask:
-    """What every group of rows has to know."""
+    """What every group of rows has to know.
+
+    Attributes
+    ----------
+    sketch : Path
+    folder : Path
+        Folder of partial factors.
+    rows, columns : int
+        Rows of the sketch, and its first columns, of which the factor is wanted.
+    chunk_rows, group_rows : int
+    method : str
+    """
 
     sketch: Path
     folder: Path
+    rows: int
+    columns: int
     chunk_rows: int
     group_rows: int
     method: Method
@@ -74,17 +87,6 @@ def factor_group(task: FactorTask, group: int) -> Stats:
         partial = combine(partial, chunk)
     save_array(task.partial(0, group), partial)
     return {"read_bytes": (stop - start) * columns * 4, "written_bytes": partial.nbytes}
-
-
-def chunks_of_rows(sketch: Tiles, start: int, stop: int, height: int) -> Iterator[Floats]:
-    """Rows of a sketch, `height` at a time; the next ones are read while some are used."""
-    buffers = thread_pair("rows", (min(height, stop - start), sketch.shape[1]))
-
-    def load(begin: int, turn: int) -> Floats:
-        end = min(begin + height, stop)
-        return sketch.read((begin, 0), buffers[turn][: end - begin])
-
-    return read_ahead(load, range(start, stop, height))
 
 
 def _add_gram(gram: Matrix, rows: Floats) -> Matrix:
@@ -120,25 +122,31 @@ _COMBINE: dict[Method, Callable[[Matrix, npt.NDArray[np.float32]], Matrix]] = {
 def combine_partials(task: FactorTask, level: int, number: int, below: int) -> Stats:
     """Combine up to `FAN_IN` partial factors of the level below into one."""
     first = number * FAN_IN
-    sources = [task.partial(level - 1, i) for i in range(first, min(first + FAN_IN, below))]
-    combine: Callable[[Matrix, Matrix], Matrix] = _stack_qr if task.method == "qr" else np.add
-    combined = reduce(combine, (load_array(path) for path in sources))
+    sources = range(first, min(first + FAN_IN, below))
+    combined = _combined(task, level - 1, sources)
     save_array(task.partial(level, number), combined)
     return {
-        "read_bytes": sum(path.stat().st_size for path in sources),
+        "read_bytes": combined.nbytes * len(sources),
         "written_bytes": combined.nbytes,
     }
 
 
-def solve_factor(task: FactorTask, level: int, dim: int, out: Path) -> Stats:
-    """Singular values and right singular vectors from the one factor that is left."""
-    factor = load_array(task.partial(level, 0))
+def _combined(task: FactorTask, level: int, sources: range) -> Matrix:
+    combine: Callable[[Matrix, Matrix], Matrix] = _stack_qr if task.method == "qr" else np.add
+    return reduce(combine, (load_array(task.partial(level, number)) for number in sources))
+
+
+def solve_factor(
+    task: FactorTask, level: int, left: int, dim: int, trusted_share: float, out: Path
+) -> Stats:
+    """Singular values and right singular vectors from the few factors that are left."""
+    factor = _combined(task, level, range(left))[: task.columns, : task.columns]
     values, vectors = decompose(factor, task.method)
     limit = NOISE_LIMIT * np.sqrt(factor.shape[1]) * values[0]
     rank = int(np.count_nonzero(values[:dim] > limit))
     fix_signs(vectors)
     smallest = float(values[rank - 1]) if rank else 0.0
-    trusted = rank == dim and smallest >= TRUSTED[task.method] * values[0]
+    trusted = rank == dim and smallest >= trusted_share * values[0]
     vectors = np.ascontiguousarray(vectors[:, :dim])
     for name, array in (("singular_values", values), ("right_vectors", vectors)):
         shape = array.shape
@@ -149,6 +157,7 @@ def solve_factor(task: FactorTask, level: int, dim: int, out: Path) -> Stats:
         "trusted": bool(trusted) or task.method == "qr",
         "largest": float(values[0]),
         "smallest": float(values[dim - 1]),
+        "smallest_of_rank": smallest,
     }
 
 
@@ -181,26 +190,52 @@ def projector(factor: Path) -> npt.NDArray[np.float32]:
 
 
 def factor_sketch(
-    job: Job, sketch: Path, work: Path, out: Path, *, geometry: Geometry, dim: int
+    job: Job,
+    sketch: Path,
+    work: Path,
+    out: Path,
+    *,
+    shape: tuple[int, int],
+    geometry: Geometry,
+    dim: int,
+    name: str = "factor",
+    trusted: Mapping[Method, float] = TRUSTED,
 ) -> Stats:
-    """Find S and V of a stored sketch, by the first way that can be trusted with it."""
+    """Find S and V of a stored sketch, by the first way that can be trusted with it.
+
+    Parameters
+    ----------
+    job : Job
+    sketch, work, out : Path
+        The sketch; a folder for what is needed on the way; the folder of the result.
+    shape : (int, int)
+        Rows of the sketch, and how many of its first columns count.
+    geometry : Geometry
+    dim : int
+        Singular vectors that are wanted.
+    name : str
+        Of the stages.
+    trusted : mapping
+        Ways to be tried, and the smallest share of the largest singular value that each can read.
+    """
     solved: Stats = {}
-    for method in TRUSTED:
-        task = FactorTask(sketch, work, geometry.chunk_rows, geometry.group_rows, method)
-        solved = {"method": method, **_reduce_and_solve(job, task, out, dim)}
+    for method, share in trusted.items():
+        task = FactorTask(sketch, work, *shape, geometry.chunk_rows, geometry.group_rows, method)
+        of_method = name if method == "gram" else f"{name}-{method}"
+        solved = {"method": method, **_reduce_and_solve(job, task, of_method, dim, share, out)}
         if solved["trusted"]:
             break
     return solved
 
 
-def _reduce_and_solve(job: Job, task: FactorTask, out: Path, dim: int) -> Stats:
-    groups = -(-open_zarr(task.sketch).shape[0] // task.group_rows)
-    name = "factor" if task.method == "gram" else f"factor-{task.method}"
+def _reduce_and_solve(
+    job: Job, task: FactorTask, name: str, dim: int, trusted_share: float, out: Path
+) -> Stats:
+    groups, level = -(-task.rows // task.group_rows), 0
     job.run(name, factor_group, [Block(f"{g:06d}", (task, g)) for g in range(groups)])
-    level = 0
-    while groups > 1:
+    while groups > FAN_IN:
         below, groups, level = groups, -(-groups // FAN_IN), level + 1
         blocks = [Block(f"{level}-{g:06d}", (task, level, g, below)) for g in range(groups)]
         job.run(f"{name}-combine-{level}", combine_partials, blocks)
-    solved = job.run(f"{name}-solve", solve_factor, [Block("all", (task, level, dim, out))])
-    return solved.stats["all"]
+    last = Block("all", (task, level, groups, dim, trusted_share, out))
+    return job.run(f"{name}-solve", solve_factor, [last]).stats["all"]

@@ -200,3 +200,20 @@ def _add_eight(
         total += w6 * operand[j6, c]
         total += w7 * operand[j7, c]
         out[i, c] = total
+
+
+def scale_to_unit(rows: npt.NDArray[np.float32]) -> None:
+    """Bring every row to length 1, in place; a row of zeros stays one."""
+    _scale_to_unit(rows)
+
+
+@numba.njit(nogil=True, cache=True)
+def _scale_to_unit(rows: npt.NDArray[np.float32]) -> None:
+    for i in range(rows.shape[0]):
+        square = 0.0
+        for c in range(rows.shape[1]):
+            square += np.float64(rows[i, c]) * np.float64(rows[i, c])
+        if square > 0:
+            factor = np.float32(1 / np.sqrt(square))
+            for c in range(rows.shape[1]):
+                rows[i, c] *= factor

@@ -25,6 +25,7 @@ from pipeline.graph import Graph, graph_from_manifest
 from pipeline.ingest.build import build_graph
 from pipeline.ingest.sources import SourceFile, find_files
 from pipeline.measure import human_bytes
+from pipeline.recipe import Recipe
 from pipeline.run import Block, ClusterMemory, Job, cluster_memory
 from pipeline.serve.embedding import Embedding, open_store
 from pipeline.serve.export import (
@@ -163,6 +164,7 @@ def run_fold_in(
             parts=parts_beside(out, folder),
             extended=config.degrees == "extended",
             recompute=config.known == "recompute",
+            recipe=Recipe(**embedding.manifest["recipe"]),
         )
         counts = fold_stages(job, task)
         counts |= {name: facts[name] for name in _INPUT_COUNTS}

@@ -64,6 +64,12 @@ class Embedding:
         """Singular values of the sketch that belong to the dimensions."""
         return np.asarray(self.manifest["singular_values"])
 
+    @property
+    def eigenvalues(self) -> npt.NDArray[np.float64] | None:
+        """Signed eigenvalues of L that belong to the dimensions, where there is a certificate."""
+        certificate = self.manifest["certificate"]
+        return None if certificate is None else np.asarray(certificate["eigenvalues"])
+
     def ids(self, start: int = 0, stop: int | None = None) -> pa.Array:
         """Ids of rows from `start` up to `stop`; all of them, if they fit your memory."""
         return self.graph.index.ids_of(start, self.graph.nodes if stop is None else stop)
@@ -124,7 +130,7 @@ class Embedding:
             "edges": f"{self.graph.edges:,}",
             "dimensions": str(self.dim),
             "sketch columns": f"{manifest['sketch_size']:,}",
-            "singular values": f"{self.singular_values[0]:.4g} to {self.singular_values[-1]:.4g}",
+            **spectrum_facts(manifest),
             "learnt in": human_seconds(manifest["seconds"]),
             "peak memory of a worker": human_bytes(manifest["peak_worker_bytes"]),
         }
@@ -140,6 +146,19 @@ class Embedding:
             for name, value in self._facts().items()
         )
         return f"<table><caption>figrl embedding</caption>{rows}</table>"
+
+
+def spectrum_facts(manifest: dict[str, Any]) -> dict[str, str]:
+    """What a run knows of the spectrum, and how good it is, in words."""
+    certificate = manifest["certificate"]
+    if certificate is None:
+        values = manifest["singular_values"]
+        return {"singular values": f"{values[0]:.4g} to {values[-1]:.4g}"}
+    values = certificate["eigenvalues"]
+    return {
+        "eigenvalues": f"{values[0]:.4g} to {values[-1]:.4g}",
+        "certificate": certificate["meaning"],
+    }
 
 
 @dataclass(frozen=True)

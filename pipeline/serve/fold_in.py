@@ -1,6 +1,8 @@
 """Vectors for new nodes, from their edges to known ones; nothing is learnt again.
 
-    y_j = D_j^-1/2 (l_j B)        l_j: row of L of the extended graph, over the nodes already seen
+    degree:    y_j = D_j^-1/2 (l_j B)      l_j: row of L of the extended graph, over the nodes seen
+    unit:      y_j = unit(l_j B)
+    smoothed:  y_j = unit(w_j B)           w_j: its weights; B is the last step but one of smoothing
 
 The new edges are first made into a small graph of their own, by the steps of ingest: that merges
 repeated edges, sums degrees and gathers each node's edges in one place. Its nodes are matched
@@ -25,8 +27,9 @@ from pipeline.files import load_array, save_array, written_aside
 from pipeline.graph import Graph
 from pipeline.ingest.arrow import map_ids
 from pipeline.ingest.ids import flag_sources, range_path
-from pipeline.learn.kernels import accumulate
+from pipeline.learn.kernels import accumulate, scale_to_unit
 from pipeline.learn.sketch import inverse_root
+from pipeline.recipe import Recipe
 from pipeline.run import Block, Job, StageResult
 from pipeline.serve.export import part_path, vectors_schema, vectors_table
 
@@ -54,6 +57,8 @@ class FoldTask:
         Whether degrees of known nodes count the new edges.
     recompute : bool
         Whether a known node in the source column is folded in too.
+    recipe : Recipe
+        What the basis was made by.
     """
 
     known: Graph
@@ -63,6 +68,7 @@ class FoldTask:
     parts: Path
     extended: bool
     recompute: bool
+    recipe: Recipe
 
 
 def match_range(task: FoldTask, number: int) -> Stats:
@@ -119,8 +125,11 @@ def _read_entries(task: FoldTask, block: int) -> Iterator[_Entries]:
 
 
 def weigh_block(task: FoldTask, block: int) -> Stats:
-    """Write ``D^-1/2`` for the known nodes among a row block of the small graph."""
+    """Write ``(D + tau)^-1/2`` for the known nodes among a row block of the small graph."""
     start, stop = task.new.block_range(block)
+    if task.recipe.smoothing:
+        save_array(task.folder / f"scale-{block:06d}.npy", np.ones(stop - start))
+        return {}
     known = _gather(task, "known", np.arange(start, stop))
     degrees = np.zeros(stop - start)
     found = known >= 0
@@ -133,7 +142,8 @@ def weigh_block(task: FoldTask, block: int) -> Stats:
             from_new = entries.column_is_source & (entries.column_known_row < 0)
             added = np.where(entries.row_is_known & from_new, entries.weight, 0.0)
             degrees += np.bincount(entries.row - start, added, minlength=degrees.size)
-    save_array(task.folder / f"scale-{block:06d}.npy", inverse_root(degrees))
+    scale = np.where(found, inverse_root(degrees + task.recipe.regularization), 0.0)
+    save_array(task.folder / f"scale-{block:06d}.npy", scale)
     return {}
 
 
@@ -164,9 +174,7 @@ def fold_block(task: FoldTask, block: int) -> Stats:
         stats["to_unknown_nodes"] += int((is_new & ~to_known & ~to_new).sum())
         known_pair = entries.row_is_known & to_known & (entries.row < entries.column)
         stats["of_known_nodes"] += 0 if task.recompute else int(known_pair.sum())
-    vectors *= np.divide(1.0, degrees, out=np.zeros_like(degrees), where=degrees > 0).astype(
-        np.float32
-    )[:, None]
+    _represent(task, degrees, vectors)
     _write_vectors(task, block, wanted, vectors)
     folded = int(wanted.sum())
     return {
@@ -174,6 +182,19 @@ def fold_block(task: FoldTask, block: int) -> Stats:
         "without_known_neighbour": folded - int(linked[wanted].sum()),
         **stats,
     }
+
+
+def _represent(
+    task: FoldTask, degrees: npt.NDArray[np.float64], vectors: npt.NDArray[np.float32]
+) -> None:
+    """Make of sums over neighbours what the representation asks for, in place."""
+    if task.recipe.representation == "unit":
+        scale_to_unit(vectors)
+        return
+    tau = task.recipe.regularization
+    square = np.sqrt(degrees * (degrees + tau)) if tau else degrees
+    inverse = np.divide(1.0, square, out=np.zeros_like(square), where=square > 0)
+    vectors *= inverse.astype(np.float32)[:, None]
 
 
 def _add_basis(

@@ -18,7 +18,7 @@ from pipeline.serve.calls import run_export, run_fold_in
 
 NODES = 4_500
 INGEST = IngestConfig(block_rows=256)
-EMBED = EmbedConfig(dim=4, sketch_size=8)
+EMBED = EmbedConfig(dim=4, sketch_size=8, power_iterations=2, smoothing=2)
 
 JOBS = ("ingest", "embed", "fold-in", "export")
 
@@ -55,7 +55,10 @@ class Workload:
         """Command line of a job, without the cluster."""
         return {
             "ingest": ["ingest", str(self.edges), "--store", str(store), "--block-rows", "256"],
-            "embed": ["embed", "--store", str(store), "--dim", "4", "--sketch-size", "8"],
+            "embed": [
+                *("embed", "--store", str(store), "--dim", "4", "--sketch-size", "8"),
+                *("--power-iterations", "2", "--smoothing", "2"),
+            ],
             "fold-in": [
                 *("fold-in", str(self.new_edges), "--store", str(store)),
                 *("--out", str(output(store, "fold-in"))),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from functools import partial
 
 import numpy as np
 import pytest
@@ -10,11 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import pipeline.learn.embed
-from pipeline import embed, ingest
+from pipeline import embed as embed_accurately
+from pipeline import ingest
 from pipeline.arrays import open_zarr
-from pipeline.costs import Tiling
+from pipeline.costs import Tiling, Tilings
 from pipeline.errors import ConfigError
 from tests.reference import DenseGraph, DensePaper, largest_angle, write_edges
+
+embed = partial(embed_accurately, preset="paper")
 
 
 def random_edges(seed: int, nodes: int, *, weighted: bool, parts: int = 1) -> list[tuple]:
@@ -107,7 +111,8 @@ def small(client, tmp_path_factory):
 def test_slices_and_parts_of_the_operand_do_not_change_a_bit(client, small, monkeypatch, tiling):
     store, _ = small
     usual = np.asarray(embed(store, dim=8, sketch_size=50, client=client, seed=1).vectors)
-    monkeypatch.setattr(pipeline.learn.embed, "_agreed_tiling", lambda folder, plan: tiling)
+    tilings = Tilings(tiling, tiling)
+    monkeypatch.setattr(pipeline.learn.embed, "_agreed_tilings", lambda folder, plan: tilings)
     monkeypatch.setattr(pipeline.api, "run_name", lambda plan: f"tiled-{tiling.slice_columns}")
     other = embed(store, dim=8, sketch_size=50, client=client, seed=1)
     np.testing.assert_array_equal(np.asarray(other.vectors), usual)
@@ -161,7 +166,7 @@ def test_dimensions_without_information_are_zero(client, tmp_path):
         ({"dim": 8, "epsilon": 0.001}, "Allowed are 8 to 32768.*--epsilon of at least 0.0"),
         ({"dim": 8, "epsilon": 1.5}, "--epsilon is 1.5"),
         ({"dim": 8, "epsilon": 0.5, "sketch_size": 99}, "not both"),
-        ({"dim": 8, "colour": "red"}, "no option 'colour'; known: dim"),
+        ({"dim": 8, "colour": "red"}, "no option 'colour'; known: certificate, dim"),
     ],
 )
 def test_what_is_not_allowed_says_what_is(client, small, options, message):

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline import embed, fold_in, ingest
+from pipeline import fold_in, ingest
 from pipeline.errors import BadInputError, ConfigError
-from tests.learn.test_embed import random_edges
+from tests.learn.test_embed import embed, random_edges
 from tests.reference import DenseGraph, DensePaper, write_edges
 
 

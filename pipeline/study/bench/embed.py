@@ -83,7 +83,7 @@ def ours(
     """Embed with figrl, cluster included; with `workers`, each has one thread."""
     local = LocalCluster(workers=workers, threads_per_worker=1) if workers else LocalCluster()
     with connect(ClusterConfig(local=local), limit_bytes) as client:
-        config = EmbedConfig(dim=dim, sketch_size=sketch_size)
+        config = EmbedConfig(preset="paper", dim=dim, sketch_size=sketch_size)
         report = run_embed(store, config, Session(client, limit_bytes))
     return {"stages": {stage["name"]: stage["seconds"] for stage in report["stages"]}}
 

@@ -14,7 +14,8 @@ from pipeline.arrays import ensure_zarr, open_zarr, write_rows
 from pipeline.blocks import Stats
 from pipeline.cluster import ClusterConfig, connect
 from pipeline.costs import Geometry
-from pipeline.learn.factor import chunks_of_rows, factor_sketch, projector
+from pipeline.learn.factor import factor_sketch, projector
+from pipeline.learn.rows import chunks_of_rows
 from pipeline.run import Block, Job
 from pipeline.study.bench.lines import Line
 from pipeline.study.bench.process import run_apart
@@ -52,15 +53,17 @@ def ours(folder: str, dim: int) -> None:
     root = Path(folder)
     with connect(ClusterConfig()) as client:
         job = Job(client, root / "marks")
+        shape = open_tiles(root / "sketch").shape
         factor_sketch(
             job,
             root / "sketch",
             root / "work",
             root / "factor",
+            shape=shape,
             geometry=_GEOMETRY,
             dim=dim,
         )
-        rows = open_zarr(root / "sketch").shape[0]
+        rows = shape[0]
         ensure_zarr(root / "ours", shape=(rows, dim), chunks=(_CHUNK_ROWS, dim), dtype=np.float32)
         starts = range(0, rows, 4 * _CHUNK_ROWS)
         job.run("project", _project, [Block(f"{s:09d}", (_Project(root, s),)) for s in starts])

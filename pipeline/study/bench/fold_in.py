@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from dask.system import CPU_COUNT
 
-from pipeline.config import DEFAULT_EPSILON, paper_sketch_size
 from pipeline.learn.kernels import accumulate
 from pipeline.rates import fastest
+from pipeline.recipe import DEFAULT_EPSILON, paper_sketch_size
 from pipeline.study.bench.lines import Line
 from pipeline.study.bench.process import run_apart
 

@@ -18,6 +18,7 @@ from pipeline.api import Session, run_embed, run_ingest
 from pipeline.cluster import ClusterConfig, connect
 from pipeline.config import EmbedConfig, IngestConfig
 from pipeline.rates import measure_rates
+from pipeline.stages import planned_stage
 from pipeline.study.bench.lines import Figure
 from pipeline.study.bench.process import run_apart
 
@@ -70,7 +71,7 @@ def ours(folder: str, sketch_size: int, dim: int) -> dict[str, Any]:
     with connect(ClusterConfig(), limit) as client:
         session = Session(client, limit)
         stored = run_ingest(f"{folder}/edges/known", f"{folder}/store", IngestConfig(), session)
-        config = EmbedConfig(dim=dim, sketch_size=sketch_size)
+        config = EmbedConfig(preset="paper", dim=dim, sketch_size=sketch_size)
         learnt = run_embed(f"{folder}/store", config, session)
     stages = {stage["name"]: stage["seconds"] for stage in learnt["stages"]}
     return {
@@ -85,7 +86,7 @@ def _by_planned_stage(stages: dict[str, float], plan: dict[str, Any]) -> dict[st
     """Seconds by the stages of the plan, which counts the rounds of a combination as one."""
     named = {stage["name"]: 0.0 for stage in plan["stages"]}
     for name, seconds in stages.items():
-        named["factor-solve" if name.startswith("factor-") else name] += seconds
+        named[planned_stage(name)] += seconds
     return named
 
 

@@ -1,0 +1,55 @@
+"""Rows of tall matrices, a piece at a time: read ahead, written behind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from pipeline.learn.buffers import thread_pair
+from pipeline.overlap import WriteBehind, read_ahead
+from pipeline.tiles import Floats, Tiles, open_tiles
+
+
+def chunks_of_rows(matrix: Tiles, start: int, stop: int, height: int) -> Iterator[Floats]:
+    """Rows of a matrix, `height` at a time; the next ones are read while some are used."""
+    buffers = thread_pair("in", (min(height, stop - start), matrix.shape[1]))
+
+    def load(begin: int, turn: int) -> Floats:
+        end = min(begin + height, stop)
+        return matrix.read((begin, 0), buffers[turn][: end - begin])
+
+    return read_ahead(load, range(start, stop, height))
+
+
+def write_pieces(
+    paths: Sequence[Path], start: int, stop: int, height: int, fill: Callable[[int, Floats], None]
+) -> int:
+    """Write the same rows to one or more matrices; returns the bytes.
+
+    Parameters
+    ----------
+    paths : sequence of Path
+        Matrices of the same shape; their chunks are one or more pieces tall.
+    start, stop : int
+        First row, and the row after the last.
+    height : int
+        Rows of a piece.
+    fill : callable
+        ``fill(begin, out)`` writes the rows from `begin` on.
+    """
+    outs = [open_tiles(path) for path in paths]
+    width, tall = outs[0].shape[1], max(out.chunks[0] for out in outs)
+    buffers = thread_pair("out", (min(tall, stop - start), width))
+    with WriteBehind() as write:
+        for number, begin in enumerate(range(start, stop, tall)):
+            end = min(begin + tall, stop)
+            tile = buffers[number % 2][: end - begin]
+            for low in range(begin, end, height):
+                fill(low, tile[low - begin : min(low + height, end) - begin])
+            write(_write_all, outs, begin, tile)
+    return len(outs) * (stop - start) * width * 4
+
+
+def _write_all(outs: Sequence[Tiles], start: int, rows: Floats) -> None:
+    for out in outs:
+        out.write((start, 0), rows)
