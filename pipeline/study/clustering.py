@@ -48,6 +48,27 @@ def kmeans(
     return labels, model.cluster_centers_ / scale
 
 
+def kmeans_in_memory(
+    vectors: npt.NDArray[Any], clusters: int, *, seed: int = 0
+) -> tuple[Labels, Centers]:
+    """Cluster vectors that fit into memory: k-means++, one start, 25 rounds.
+
+    Returns
+    -------
+    labels : int64 array, shape (rows,)
+    centers : float array, shape (clusters, dim)
+    """
+    from sklearn.cluster import KMeans
+    from sklearn.exceptions import ConvergenceWarning
+
+    model = KMeans(clusters, init="k-means++", n_init=1, max_iter=25, random_state=seed)
+    with warnings.catch_warnings():
+        # Fewer distinct vectors than clusters is a result too.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model.fit(vectors)
+    return np.asarray(model.labels_, np.int64), np.asarray(model.cluster_centers_)
+
+
 def nearest_center(vectors: npt.NDArray[np.float32], centers: Centers) -> Labels:
     """Cluster of each vector: the centre that lies nearest."""
     distances = (centers**2).sum(axis=1) - 2.0 * vectors @ centers.T

@@ -117,3 +117,33 @@ class Figure:
     def describe(self) -> dict[str, Any]:
         """Give the figure as JSON can write it."""
         return {**asdict(self), "reached": self.reached}
+
+
+@dataclass(frozen=True)
+class Score:
+    """What one method reached on one graph.
+
+    Attributes
+    ----------
+    graph, method : str
+    seconds : float
+    peak_bytes : int
+    modularity : float or None
+        Of the clusters that k-means makes of the vectors.
+    nmi : float or None
+        Their agreement with labels, where there are any.
+    skipped : str or None
+        Why there is nothing to tell.
+    """
+
+    graph: str
+    method: str
+    seconds: float = 0.0
+    peak_bytes: int = 0
+    modularity: float | None = None
+    nmi: float | None = None
+    skipped: str | None = None
+
+    def describe(self) -> dict[str, Any]:
+        """Give the score as JSON can write it."""
+        return asdict(self)

@@ -26,8 +26,17 @@ def plot_report(report: dict[str, Any], path: Path) -> None:
     except ImportError as error:
         raise ConfigError("--plot needs matplotlib: pip install 'figrl[bench]'.") from error
     bars = [*map(_of_line, report["lines"]), *map(_of_figure, report["figures"])]
-    figure = Figure(figsize=(11, 1.2 + 0.42 * len(bars)), layout="constrained")
-    axes = figure.subplots()
+    scores = [score for score in report["scores"] if score["skipped"] is None]
+    rows = (len({score["graph"] for score in scores}) + 2) // 3
+    height = 1.2 + 0.42 * len(bars)
+    figure = Figure(figsize=(11, height + 3.4 * rows), layout="constrained")
+    if rows:
+        halves = figure.add_gridspec(2, height_ratios=[3.4 * rows, height])
+        top, bottom = figure.add_subfigure(halves[0]), figure.add_subfigure(halves[1])
+        _plot_scores(top, scores, rows)
+        axes = bottom.subplots()
+    else:
+        axes = figure.subplots()
     places = range(len(bars), 0, -1)
     shares = [share for _, share, _ in bars]
     colours = [_REACHED if share >= 1 else _MISSED for share in shares]
@@ -52,6 +61,37 @@ def plot_report(report: dict[str, Any], path: Path) -> None:
     axes.set_title("figrl bench")
     with written_aside(path) as aside:
         figure.savefig(aside, format=path.suffix.lstrip(".") or "png", dpi=120)
+
+
+def _plot_scores(figure: Any, scores: list[dict[str, Any]], rows: int) -> None:
+    """Quality against seconds, a panel for each graph."""
+    graphs = list(dict.fromkeys(score["graph"] for score in scores))
+    panels = figure.subplots(rows, 3, squeeze=False).flat
+    for axes in panels:
+        axes.set_visible(False)
+    for axes, graph in zip(figure.axes, graphs, strict=False):
+        axes.set_visible(True)
+        of_graph = [score for score in scores if score["graph"] == graph]
+        labelled = of_graph[0]["nmi"] is not None
+        for score in of_graph:
+            ours = score["method"] == "figrl"
+            quality = score["nmi"] if labelled else score["modularity"]
+            seconds = max(score["seconds"], 1e-3)
+            axes.plot(seconds, quality, "o", color=_REACHED if ours else "#888888")
+            axes.annotate(
+                score["method"],
+                (seconds, quality),
+                xytext=(4, 3),
+                textcoords="offset points",
+                fontsize=7,
+                fontweight="bold" if ours else "normal",
+            )
+        axes.set_xscale("log")
+        axes.margins(x=0.25, y=0.12)
+        axes.set_title(graph, fontsize=9)
+        axes.set_xlabel("seconds", fontsize=8)
+        axes.set_ylabel("NMI with labels" if labelled else "modularity", fontsize=8)
+        axes.tick_params(labelsize=7)
 
 
 def _of_line(line: dict[str, Any]) -> tuple[str, float, str]:

@@ -1,0 +1,105 @@
+"""Held back: nodes that were left out of learning and folded in, against a graph learnt whole."""
+
+from __future__ import annotations
+
+import gzip
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipeline.api import Session, run_embed, run_ingest
+from pipeline.cluster import ClusterConfig, connect
+from pipeline.config import EmbedConfig, FoldInConfig, IngestConfig
+from pipeline.serve.calls import run_fold_in
+from pipeline.serve.embedding import open_store
+from pipeline.study.bench.lines import Figure
+from pipeline.study.bench.process import run_apart
+from pipeline.study.clustering import kmeans_in_memory, nearest_center
+from pipeline.study.metrics import modularity
+
+GRAPHS = {"polblogs": (16, 2), "us-football": (16, 12), "ca-HepTh": (128, 100)}
+"""Length of vectors, and clusters."""
+
+SHARES = (0.1, 0.2, 0.3, 0.4)
+_HELD_TO = 0.3
+"""Up to this share the modularity should stay within 5 %."""
+
+
+def bench_held_back(data: Path) -> list[Figure]:
+    """Modularity with folded-in nodes over that of the graph learnt whole, share by share."""
+    figures = []
+    for name, (dim, clusters) in GRAPHS.items():
+        edges = str(data / f"{name}.txt.gz")
+        measured = run_apart(f"{__name__}:compare", edges=edges, dim=dim, clusters=clusters)
+        whole = measured.result["whole"]
+        for share, found in measured.result["held_back"].items():
+            goal = 0.95 if float(share) <= _HELD_TO else 0.0
+            what = f"{name}: modularity with {float(share):.0%} of the nodes folded in, over whole"
+            detail = f"{found:.3f}, learnt whole {whole:.3f}"
+            figures.append(Figure(what, found / whole, goal, "x", True, detail))
+    return figures
+
+
+def compare(edges: str, dim: int, clusters: int) -> dict[str, Any]:
+    """Learn a graph whole, and with some of its nodes held back."""
+    with gzip.open(edges, "rt", encoding="utf-8") as lines:
+        pairs = np.loadtxt(lines, np.int64, comments="#")
+    config = EmbedConfig(dim=dim)
+    with (
+        tempfile.TemporaryDirectory(prefix="figrl-bench-") as folder,
+        connect(ClusterConfig()) as client,
+    ):
+        root, session = Path(folder), Session(client)
+        whole = root / "whole"
+        run_ingest(edges, whole, IngestConfig(), session)
+        run_embed(whole, config, session)
+        learnt = open_store(whole).embedding()
+        ids = learnt.ids().to_numpy()
+        labels, _ = kmeans_in_memory(np.asarray(learnt.vectors), clusters)
+        held_back = {}
+        for share in SHARES:
+            held = _held_back(ids, share)
+            by_id = _labels_with(root / f"{share}", pairs, held, config, clusters, session)
+            found = np.array([by_id.get(int(node), 0) for node in ids], np.int64)
+            held_back[share] = modularity(learnt.graph, found)
+        return {"whole": modularity(learnt.graph, labels), "held_back": held_back}
+
+
+def _held_back(ids: npt.NDArray[np.int64], share: float) -> npt.NDArray[np.int64]:
+    rng = np.random.default_rng(0)
+    return rng.choice(ids, round(share * ids.size), replace=False)
+
+
+def _labels_with(
+    folder: Path,
+    pairs: npt.NDArray[np.int64],
+    held: npt.NDArray[np.int64],
+    config: EmbedConfig,
+    clusters: int,
+    session: Session,
+) -> dict[int, int]:
+    """Cluster of each node, where some of them are folded in and go to the nearest centre."""
+    is_held = np.isin(pairs, held)
+    # An edge of a node held back is given with that node first; of two of them, both ways round.
+    new = np.concatenate([pairs[is_held[:, 0]], pairs[is_held[:, 1]][:, ::-1]])
+    known_path, new_path = folder / "known.parquet", folder / "new.parquet"
+    folder.mkdir()
+    for path, rows in ((known_path, pairs[~is_held.any(axis=1)]), (new_path, new)):
+        pq.write_table(pa.table({"source": rows[:, 0], "target": rows[:, 1]}), path)
+    store = folder / "store"
+    run_ingest(known_path, store, IngestConfig(), session)
+    run_embed(store, config, session)
+    run_fold_in(store, new_path, folder / "out.parquet", FoldInConfig(), session)
+    learnt = open_store(store).embedding()
+    labels, centers = kmeans_in_memory(np.asarray(learnt.vectors), clusters)
+    folded = pq.read_table(folder / "out.parquet")
+    flat = folded["vector"].combine_chunks().flatten().to_numpy()
+    nearest = nearest_center(flat.reshape(folded.num_rows, -1), centers)
+    return dict(zip(learnt.ids().to_pylist(), labels.tolist(), strict=True)) | dict(
+        zip(folded["id"].to_pylist(), nearest.tolist(), strict=True)
+    )

@@ -1,0 +1,150 @@
+"""Quality: figrl and its peers on real graphs, by what k-means makes of their vectors.
+
+Every method learns in a process of its own, from a graph that is stored already; what is measured
+is the call itself, on a cluster that runs already and with libraries imported. Its vectors are
+clustered as they come (k-means++, one start, 25 rounds, seed 0).
+"""
+
+from __future__ import annotations
+
+import gzip
+import importlib
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pipeline.api import Session, run_embed
+from pipeline.cluster import ClusterConfig, connect
+from pipeline.config import EmbedConfig
+from pipeline.graph import Graph
+from pipeline.serve.embedding import open_store
+from pipeline.study.bench.lines import Figure, Score
+from pipeline.study.bench.peers import PEERS, is_installed
+from pipeline.study.bench.process import Measured, run_apart
+from pipeline.study.clustering import agreement, kmeans_in_memory
+from pipeline.study.metrics import Labels, modularity
+
+CLUSTERED = ("ca-HepTh", "ca-CondMat", "email-Enron", "com-dblp")
+LABELLED = {"us-football": 16, "polblogs": 16}
+"""Graphs with labels, and the length of vectors for them: they have few nodes."""
+
+_DIM, _CLUSTERS = 128, 100
+_OURS = "figrl"
+
+
+def bench_quality(
+    data: Path, *, graphs: Sequence[str] = (*CLUSTERED, *LABELLED)
+) -> list[Figure | Score]:
+    """Score every method on every graph, and hold figrl against the best of the others."""
+    lines: list[Figure | Score] = []
+    for name in graphs:
+        scores = _score_graph(data, name)
+        lines += scores
+        lines += _judge(name, [score for score in scores if score.skipped is None])
+    return lines
+
+
+def _score_graph(data: Path, name: str) -> list[Score]:
+    dim = LABELLED.get(name, _DIM)
+    scores = []
+    with tempfile.TemporaryDirectory(prefix="figrl-bench-") as folder:
+        store = f"{folder}/store"
+        edges = str(data / f"{name}.txt.gz")
+        run_apart("pipeline.study.bench.embed:prepare", edges=edges, store=store)
+        graph = open_store(store).graph
+        truth = read_labels(data / f"{name}.labels.tsv.gz", graph)
+        for method in (_OURS, *PEERS):
+            if method != _OURS and not is_installed(method):
+                skipped = f"{PEERS[method].module} is not installed"
+                scores.append(Score(name, method, skipped=skipped))
+                continue
+            out = f"{folder}/vectors.npy"
+            if method == _OURS:
+                measured = run_apart(f"{__name__}:ours", store=store, dim=dim, out=out)
+            else:
+                peer = {"name": method, "store": store, "dim": dim, "out": out}
+                measured = run_apart("pipeline.study.bench.peers:learn", **peer)
+            scores.append(_score(name, method, graph, np.load(out), truth, measured))
+    return scores
+
+
+def _score(
+    name: str,
+    method: str,
+    graph: Graph,
+    vectors: Any,
+    truth: Labels | None,
+    measured: Measured,
+) -> Score:
+    clusters = _CLUSTERS if truth is None else int(truth.max()) + 1
+    labels, _ = kmeans_in_memory(vectors, clusters)
+    known = None if truth is None else truth >= 0
+    return Score(
+        graph=name,
+        method=method,
+        seconds=measured.seconds,
+        peak_bytes=measured.peak_bytes,
+        modularity=modularity(graph, labels),
+        nmi=None if truth is None or known is None else agreement(labels[known], truth[known]),
+    )
+
+
+def ours(store: str, dim: int, out: str, **options: Any) -> dict[str, Any]:
+    """Embed with figrl; the clock runs from the stored graph to the stored vectors."""
+    with connect(ClusterConfig()) as client:
+        client.run(importlib.import_module, "pipeline.learn.embed")
+        started = time.perf_counter()
+        report = run_embed(store, EmbedConfig(dim=dim, **options), Session(client))
+        seconds = time.perf_counter() - started
+    embedding = open_store(store).embedding(report["run"])
+    np.save(out, np.asarray(embedding.vectors))
+    certificate = report["certificate"] or {}
+    return {"seconds": seconds, "cost_bound": certificate.get("cost_bound")}
+
+
+def read_labels(path: Path, graph: Graph) -> Labels | None:
+    """Class of each row of a graph with int ids, -1 where it has none; None without a file."""
+    if not path.exists():
+        return None
+    with gzip.open(path, "rt", encoding="utf-8") as lines:
+        nodes, classes = np.loadtxt(lines, np.int64, unpack=True)
+    ids = graph.index.ids_of(0, graph.nodes).to_numpy()
+    order = np.argsort(nodes)
+    places = np.searchsorted(nodes[order], ids).clip(max=nodes.size - 1)
+    found = nodes[order][places] == ids
+    return np.where(found, classes[order][places], -1)
+
+
+def _judge(name: str, scores: Sequence[Score]) -> list[Figure]:
+    """Figrl against the peer that is best on this graph."""
+    own = next(score for score in scores if score.method == _OURS)
+    peers = [score for score in scores if score.method != _OURS]
+    if not peers:
+        return []
+    if own.nmi is not None:
+        best = max(peers, key=lambda score: score.nmi or 0.0)
+        share = own.nmi / max(best.nmi or 0.0, 1e-9)
+        detail = f"{own.nmi:.3f}, {best.method} {best.nmi:.3f}"
+        return [Figure(f"{name}: NMI over the best peer's", share, 1.0, "x", True, detail)]
+    best = max(peers, key=lambda score: score.modularity or 0.0)
+    assert own.modularity is not None
+    assert best.modularity is not None
+    detail = f"{own.modularity:.3f}, {best.method} {best.modularity:.3f}"
+    times = f"{own.seconds:.3g} s, {best.method} {best.seconds:.3g} s"
+    return [
+        Figure(
+            f"{name}: modularity over the best peer's",
+            own.modularity / best.modularity,
+            0.98,
+            "x",
+            True,
+            detail,
+        ),
+        Figure(
+            f"{name}: seconds over that peer's", own.seconds / best.seconds, 0.5, "x", False, times
+        ),
+    ]
