@@ -22,11 +22,11 @@ def ensure_zarr(
     Chunks are stored as they are: sketches and vectors are noise to a compressor. Chunks of
     zeros are written too, so that a chunk that is missing is always an error of ours.
     """
-    if path.exists():
+    if (path / "zarr.json").exists():
         found = open_zarr(path)
         if (found.shape, found.chunks, found.dtype) == (shape, chunks, np.dtype(dtype)):
             return
-        remove(path)
+    remove(path)
     with written_aside(path) as aside:
         zarr.create_array(
             store=str(aside),

@@ -112,8 +112,8 @@ class EmbedConfig(_Options):
         ge=0,
         le=100,
         description=(
-            "Steps in which each vector becomes the mean of its neighbours', for the unit "
-            "representation; a product with k columns each. Many hurt dense graphs with hubs."
+            "Steps in which each vector moves to the mean of its neighbours', for the unit "
+            "representation; a product with k columns each. Default: more for larger graphs."
         ),
     )
     projection: Literal["gaussian", "sparse-sign"] | None = Field(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
@@ -16,8 +17,6 @@ from pipeline.costs import (
     StageCost,
     Tiling,
     Tilings,
-    run_bytes,
-    tile_bytes,
 )
 from pipeline.errors import ResourceError
 from pipeline.graph import Graph
@@ -123,11 +122,13 @@ class EmbedPlan:
         if self.sketch_size <= self.graph.nodes:
             return []
         asked = self.config.sketch_size is not None
-        origin = "you asked for" if asked else "the paper's rule asks for"
+        by_rule = self.config.preset == "paper" or self.config.epsilon is not None
+        origin = "the paper's rule asks for" if by_rule and not asked else "you asked for"
+        cheaper = "A larger --epsilon or a --sketch-size" if by_rule else "A smaller --dim"
         return [
             f"{origin[0].upper()}{origin[1:]} {self.sketch_size:,} sketch columns, more than the "
             f"graph has nodes ({self.graph.nodes:,}): the sketch is larger than the matrix it "
-            "stands for. A larger --epsilon or a --sketch-size would be cheaper."
+            f"stands for. {cheaper} would be cheaper."
         ]
 
     def check(self, free_disk_bytes: int) -> None:
@@ -234,7 +235,15 @@ def _choose_tiling(
     fitting = [tiling for tiling in tilings if peak(tiling) <= memory.allowed_bytes]
     if fitting:
         return min(fitting, key=seconds)
-    return _operand_in_parts(graph, columns, geometry, memory)
+    width = min(_MIN_SLICE, math.ceil(columns / 4) * 4)
+    # Fewer rows than all, and beginning where chunks do, so that none is read twice.
+    chunks = range(1, max((graph.nodes - 1) // geometry.chunk_rows, 1) + 1)
+
+    def too_large(chunks: int) -> bool:
+        return peak(Tiling(width, chunks * geometry.chunk_rows)) > memory.allowed_bytes
+
+    held = max(bisect.bisect_left(chunks, True, key=too_large), 1)
+    return Tiling(slice_columns=width, operand_rows=held * geometry.chunk_rows)
 
 
 def _widths(size: int) -> list[int]:
@@ -242,15 +251,6 @@ def _widths(size: int) -> list[int]:
     numbers = range(1, math.ceil(size / _MIN_SLICE) + 1)
     widths = {math.ceil(size / number / _SLICE_STEP) * _SLICE_STEP for number in numbers}
     return sorted(widths, reverse=True)
-
-
-def _operand_in_parts(graph: Graph, size: int, geometry: Geometry, memory: ClusterMemory) -> Tiling:
-    columns = min(_MIN_SLICE, math.ceil(size / 4) * 4)
-    room = (memory.allowed_bytes - RESERVED_BYTES) // memory.threads - run_bytes(graph)
-    rows = (room - tile_bytes(graph, geometry, columns, 2, columns)) // (4 * columns)
-    # Fewer than all, and beginning where chunks do, so that none is read twice.
-    rows, chunk = min(rows, graph.nodes - 1), geometry.chunk_rows
-    return Tiling(slice_columns=columns, operand_rows=max(rows // chunk * chunk, chunk))
 
 
 def imagined_graph(nodes: int, edges: int) -> Graph:

@@ -26,7 +26,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "certificate": "no",
     },
     "accurate": {
-        "power_iterations": 4,
+        "power_iterations": 5,
         "regularization": "auto",
         "representation": "unit",
         "exponent": 1.0,
@@ -55,7 +55,7 @@ class Recipe:
     exponent : float
         p of ``U |lambda|^p``.
     smoothing : int
-        Steps in which a vector becomes the mean of its neighbours'.
+        Steps in which a vector moves to the mean of its neighbours'.
     projection : str
         ``gaussian`` or ``sparse-sign``.
     certified : bool
@@ -109,7 +109,7 @@ def make_recipe(config: EmbedConfig, *, nodes: int, mean_degree: float) -> Recip
 
 def usual_smoothing(nodes: int) -> int:
     """Steps of smoothing for a graph of this size: the larger it is, the further clusters reach."""
-    return min(max(round(8 * math.log10(nodes)) - 29, 1), 16)
+    return min(max(round(12 * math.pow(nodes / 20_000, 0.4)), 1), 64)
 
 
 def resolve_sketch_size(config: EmbedConfig, nodes: int) -> int:

@@ -137,8 +137,9 @@ class DenseAccurate:
         if representation == "degree":
             return cls(matrix, left, values, graph.inverse_root[:, None] * left)
         vectors = unit_rows(left * np.abs(values) ** exponent)
-        for _ in range(smoothing):
-            vectors = unit_rows(graph.weights @ vectors)
+        walk = graph.weights / np.where(graph.degrees > 0, graph.degrees, 1)[:, None]
+        for step in range(1, smoothing + 1):
+            vectors = unit_rows(walk @ vectors + (vectors if step < smoothing else 0))
         return cls(matrix, left, values, vectors)
 
     def projection_cost(self, dim: int) -> float:

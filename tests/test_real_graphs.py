@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import gzip
+
 import distributed
 import numpy as np
 import pytest
+import scipy.sparse.linalg
 
 from pipeline import embed, ingest
+from pipeline.study.bench.embed import read_matrix
+from pipeline.study.clustering import kmeans_in_memory
+from pipeline.study.metrics import modularity
+from tests.reference import write_edges
 
 pytestmark = pytest.mark.data
 
@@ -43,7 +50,7 @@ def test_a_sketch_larger_than_the_memory_limit(data, tmp_path):
     with cluster, distributed.Client(cluster) as client:
         graph = ingest(data / "com-dblp.txt.gz", store=tmp_path, client=client)
         assert (graph.nodes, graph.edges) == (317_080, 1_049_866)
-        run = embed(tmp_path, dim=100, sketch_size=1000, client=client)
+        run = embed(tmp_path, preset="paper", dim=100, sketch_size=1000, client=client)
         lengths = (run.vectors**2).sum(axis=1)[::1000].compute()
     plan = run.manifest["plan"]
     assert 4 * graph.nodes * 1000 > limit
@@ -54,3 +61,51 @@ def test_a_sketch_larger_than_the_memory_limit(data, tmp_path):
     assert np.isfinite(lengths).all()
     assert (lengths > 0).all()
     assert run.manifest["rank"] == 100
+
+
+@pytest.fixture(scope="module")
+def hepth(client, data, tmp_path_factory):
+    """ca-HepTh with default options."""
+    store = tmp_path_factory.mktemp("hepth")
+    ingest(data / "ca-HepTh.txt.gz", store=store, client=client)
+    return embed(store, client=client)
+
+
+def clusters_of(run):
+    labels, _ = kmeans_in_memory(np.asarray(run.vectors), 100)
+    return labels
+
+
+def test_loose_pairs_do_not_change_the_clusters(client, data, hepth, tmp_path):
+    with gzip.open(data / "ca-HepTh.txt.gz", "rt") as lines:
+        edges = [tuple(map(int, line.split())) for line in lines if line[0] != "#"]
+    last = max(max(edge) for edge in edges) + 1
+    pairs = [(last + 2 * pair, last + 2 * pair + 1) for pair in range(1000)]
+    path = write_edges(tmp_path / "edges.parquet", edges + pairs)
+    ingest(path, store=tmp_path / "store", client=client)
+    run = embed(tmp_path / "store", client=client)
+    assert len(run) == len(hepth) + 2000
+    # Ids are sorted, so the first rows are those of the graph without pairs.
+    found = modularity(hepth.graph, clusters_of(run)[: len(hepth)])
+    assert found == pytest.approx(modularity(hepth.graph, clusters_of(hepth)), abs=0.02)
+
+
+def test_the_projection_cost_is_near_the_least_there_is(hepth):
+    recipe, certificate = hepth.manifest["recipe"], hepth.manifest["certificate"]
+    matrix = read_matrix(hepth.graph, recipe["regularization"]).astype(np.float64)
+    values = scipy.sparse.linalg.eigsh(matrix, k=recipe["dim"], which="LM", tol=1e-6)[0]
+    least = (matrix.data**2).sum() - (values**2).sum()
+    cost = certificate["square_norm"] - certificate["captured"]
+    assert certificate["square_norm"] == pytest.approx((matrix.data**2).sum(), rel=1e-5)
+    assert 0 <= cost / least - 1 <= 0.02
+    assert cost / least - 1 <= certificate["cost_bound"]
+
+
+@pytest.mark.parametrize("name", ["karate", "dolphins", "us-football", "polblogs"])
+def test_the_certificate_holds_on_small_graphs(client, data, tmp_path, name):
+    ingest(data / f"{name}.txt.gz", store=tmp_path, client=client)
+    for power_iterations in (0, 2, 6):
+        run = embed(tmp_path, dim=12, power_iterations=power_iterations, client=client)
+        certificate = run.manifest["certificate"]
+        assert certificate["exact_cost"] <= (certificate["cost_bound"] or np.inf)
+    assert certificate["exact_cost"] < 0.01

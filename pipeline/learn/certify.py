@@ -40,8 +40,8 @@ from pipeline.tiles import Floats, open_tiles
 _PROBE_CHANCE = 0.5
 """c above: with 16 probes the bound fails once in five million runs."""
 
-_ROUNDING = 1e-6
-"""Of squares that were summed up from products in float32."""
+_ROUNDING = 1e-5
+"""Of squares summed up from products in float32, of columns that are orthonormal to about that."""
 
 EXACT_NODES = 1500
 """Graphs up to this size are also decomposed exactly, in a fraction of a second."""
@@ -56,8 +56,8 @@ class RitzTask:
     graph : Graph
     left, product : Path
         ``[U, P]``, where P are the probes, and L times it.
-    folder : Path
-        Folder of the partial sums, and of the result.
+    work, folder : Path
+        Folders of the partial sums, and of the result.
     chunk_rows, group_rows : int
     operand_rows : int
         Rows of ``(D + tau)^-1`` held at a time for the norm of L.
@@ -69,6 +69,7 @@ class RitzTask:
     graph: Graph
     left: Path
     product: Path
+    work: Path
     folder: Path
     chunk_rows: int
     group_rows: int
@@ -78,7 +79,7 @@ class RitzTask:
 
     def partial(self, group: int) -> Path:
         """Where the sums of a group lie."""
-        return self.folder / f"sums-{group:06d}.npy"
+        return self.work / f"sums-{group:06d}.npy"
 
 
 def sum_group(task: RitzTask, group: int) -> Stats:
@@ -116,7 +117,11 @@ def norm_block(task: RitzTask, block: int) -> Stats:
     else:
         for begin in range(0, graph.nodes, task.operand_rows):
             end = min(begin + task.operand_rows, graph.nodes)
-            _add_squares(task, block, _inverse_degrees(task, begin, end)[:, None], begin, sums)
+            operand = thread_buffer("operand", (end - begin, 1))
+            for low in range(begin, end, graph.block_rows):
+                high = min(low + graph.block_rows, end)
+                operand[low - begin : high - begin, 0] = _inverse_degrees(task, low, high)
+            _add_squares(task, block, operand, begin, sums)
     own = _inverse_degrees(task, start, stop).astype(np.float64)
     return {
         "square": float(np.dot(own, sums[:, 0].astype(np.float64))),
@@ -146,8 +151,11 @@ def solve_ritz(task: RitzTask, groups: int, square_norm: float, dim: int, power:
     save_array(task.folder / "values.npy", values)
     moved_squares = np.einsum("ij,ik,kj->j", rotation, moved[:dim, :dim], rotation)
     residuals = np.sqrt(np.maximum(moved_squares - values**2, 0.0))
-    outside = np.diag(moved)[dim:] - (inner[:dim, dim:] ** 2).sum(axis=0)
-    largest = math.sqrt(max(float(outside.max(initial=0.0)), 0.0)) * math.sqrt(task.sketch_columns)
+    of_probes = np.diag(moved)[dim:]
+    outside = np.maximum(of_probes - (inner[:dim, dim:] ** 2).sum(axis=0), 0.0)
+    # What is left of a difference is at least its rounding.
+    outside += _ROUNDING * of_probes
+    largest = math.sqrt(float(outside.max(initial=0.0)) * task.sketch_columns)
     captured = float(np.trace(moved[:dim, :dim]))
     return {
         "eigenvalues": [float(value) for value in values],
@@ -199,7 +207,7 @@ def cost_bound(
     """
     # No eigenvalue of L is larger than 1, so none of its square is.
     delta = 1.0
-    if largest_probe > 1e-30:
+    if largest_probe > 0:
         delta = min(1.0, (largest_probe / _PROBE_CHANCE) ** (1 / power))
     squares = residuals**2 + _ROUNDING * values**2
     between = (
@@ -238,7 +246,7 @@ def certificate_sentence(certificate: dict[str, Any], dim: int) -> str:
     text = f"{dim} dimensions hold {certificate['share_captured']:.1%} of the graph's matrix"
     bound, exact = certificate["cost_bound"], certificate["exact_cost"]
     if exact is not None:
-        text += f"; what they leave is {exact:.2%} more than the best {dim} would leave"
+        return text + f"; what they leave is {exact:.2%} more than the best {dim} would leave."
     if bound is None:
         return text + ". How near that is to the best is not known: raise --power-iterations."
     return text + f"; what they leave is at most {bound:.2%} more than the best {dim} would leave."

@@ -24,7 +24,7 @@ from pipeline.learn.certify import (
     solve_ritz,
     sum_group,
 )
-from pipeline.learn.factor import factor_sketch
+from pipeline.learn.factor import TRUSTED, factor_sketch
 from pipeline.learn.powers import (
     Powers,
     TransformTask,
@@ -70,11 +70,12 @@ def run_stages(job: Job, plan: EmbedPlan, folder: Path) -> dict[str, Any]:
         shape=(plan.graph.nodes, plan.recipe.sketch_size),
         geometry=plan.geometry,
         dim=plan.recipe.dim,
+        trusted={m: share for m, share in TRUSTED.items() if share <= powers.share},
     )
     if solved["rank"] < plan.recipe.dim:
         job.monitor.note(
             f"Only {solved['rank']} of {plan.recipe.dim} dimensions carry information: the graph "
-            "has no more independent directions. The others are zero."
+            "has no more directions that stand clear of rounding. The others are zero."
         )
     certificate = _ritz_step(job, plan, folder, powers) if plan.recipe.certified else None
     steps = Steps(plan, folder)
@@ -116,6 +117,7 @@ def _ritz_step(job: Job, plan: EmbedPlan, folder: Path, powers: Powers) -> dict[
         graph=graph,
         left=work / "left",
         product=work / "ritz-product",
+        work=work / "ritz",
         folder=folder / "ritz",
         chunk_rows=rows,
         group_rows=plan.geometry.group_rows,

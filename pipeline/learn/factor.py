@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.linalg
 import scipy.linalg.blas
+import scipy.linalg.lapack
 
 from pipeline.arrays import ensure_zarr, open_zarr
 from pipeline.blocks import Stats
@@ -107,9 +108,13 @@ def _add_gram_double(gram: Matrix, rows: npt.NDArray[np.float32]) -> Matrix:
 
 def _stack_qr(factor: Matrix, rows: npt.NDArray[Any]) -> Matrix:
     """Triangular factor of `factor` with more rows below it."""
-    stacked = np.concatenate([factor, rows.astype(np.float64)])
-    (triangle,) = scipy.linalg.qr(stacked, mode="r", overwrite_a=True, check_finite=False)
-    return np.asfortranarray(triangle[: stacked.shape[1]])
+    stacked = np.empty((len(factor) + len(rows), rows.shape[1]), order="F")
+    stacked[: len(factor)], stacked[len(factor) :] = factor, rows
+    # LAPACK itself: scipy.linalg.qr would copy the whole of it twice.
+    packed, _, _, failed = scipy.linalg.lapack.dgeqrf(stacked, overwrite_a=True)
+    if failed:
+        raise AssertionError(f"dgeqrf was called wrongly: {failed}")
+    return np.asfortranarray(np.triu(packed[: rows.shape[1]]))
 
 
 _COMBINE: dict[Method, Callable[[Matrix, npt.NDArray[np.float32]], Matrix]] = {

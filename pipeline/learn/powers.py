@@ -3,7 +3,7 @@
 Every product brings the columns nearer to the strongest directions of L, and so nearer to each
 other; in float32 the weak ones are lost in the rounding of the strong ones after a few.
 ``Z V S^-1`` spans the same space with columns that are orthonormal. How fast the columns lean is
-measured after the first product, and from that it follows when to look at them again.
+measured, and from that it follows when to look at them again.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -32,16 +32,28 @@ LEAST_SHARE: Final = 1e-3
 """Smallest singular value over the largest that a product may begin with: it leaves the weakest
 direction four digits of float32."""
 
+_FIRST_LOOK, _LOOK_EVERY = 2, 3
+"""Products before the columns are looked at for the first time, and between two looks."""
+
 _TRUSTED: dict[Method, float] = {"gram": 3e-3, "gram-double": 1e-6, "qr": 0.0}
 """As `factor.TRUSTED`, for columns that only have to be told apart."""
 
 
 @dataclass(frozen=True)
 class Powers:
-    """Where the last two of the chain lie: ``M = L before``; before is None where it is R."""
+    """Where the last two of the chain lie.
+
+    Attributes
+    ----------
+    last, before : Path
+        ``M = L before``; `before` is None where it is R.
+    share : float
+        What the smallest singular value of M should be of the largest; 1 where nothing is known.
+    """
 
     last: Path
     before: Path | None
+    share: float = 1.0
 
 
 def run_products(job: Job, plan: EmbedPlan, folder: Path) -> Powers:
@@ -63,15 +75,21 @@ def run_products(job: Job, plan: EmbedPlan, folder: Path) -> Powers:
         for done_with in (before, out):
             if done_with is not None and done_with != operand:
                 remove(done_with)
-    return Powers(folder / "sketch", operand)
+    return Powers(folder / "sketch", operand, pace.expected_share())
 
 
 class Pace:
-    """Decides after which products the columns are looked at, and when they are set upright."""
+    """Decides after which products the columns are looked at, and when they are set upright.
+
+    At first the many weak directions of a graph hide how far ahead the strong ones are, so the
+    columns lean faster and faster for a while: what the last look found does not hold for long.
+    """
 
     def __init__(self) -> None:
         self._since = 0
-        self._next = 1
+        self._next = _FIRST_LOOK
+        self._seen = (0, 1.0)
+        self._of_one = 1.0
 
     def look_now(self) -> bool:
         """Count a product; tell whether it is time to look."""
@@ -80,20 +98,27 @@ class Pace:
 
     def leans(self, share: float) -> bool:
         """Take the share that was found; tell whether the columns have to be set upright."""
-        of_one = share ** (1 / self._since) if share > 0 else 0.0
-        bearable = 1 if of_one < LEAST_SHARE else _products_until(of_one)
-        if share * of_one < LEAST_SHARE:
-            self._since, self._next = 0, bearable
-            return True
-        self._next = max(bearable, self._since + 1)
-        return False
+        products, before = self._since - self._seen[0], self._seen[1]
+        self._of_one = min((share / before) ** (1 / products), 1.0) if share > 0 else 0.0
+        upright = share * self._of_one < LEAST_SHARE
+        self._seen = (0, 1.0) if upright else (self._since, share)
+        self._since = 0 if upright else self._since
+        left = _products_until(self._of_one, LEAST_SHARE / (1.0 if upright else share))
+        self._next = self._since + left
+        return upright
+
+    def expected_share(self) -> float:
+        """What is to be expected after one more product."""
+        return self._seen[1] * self._of_one ** (self._since + 1 - self._seen[0])
 
 
-def _products_until(of_one: float) -> int:
-    """Products, each of which leaves this share, after which the least share is reached."""
+def _products_until(of_one: float, share: float) -> int:
+    """Products, each of which leaves so much, after which a share is reached; a few at most."""
     if of_one >= 1:
-        return 1000
-    return max(1, min(1000, math.floor(math.log(LEAST_SHARE) / math.log(of_one))))
+        return _LOOK_EVERY
+    if of_one <= 0:
+        return 1
+    return max(1, min(_LOOK_EVERY, math.floor(math.log(share) / math.log(of_one))))
 
 
 def run_product(
@@ -104,7 +129,7 @@ def run_product(
     out: Path,
     *,
     columns: int | None = None,
-    walk: bool = False,
+    walk: Literal["", "plain", "lazy"] = "",
 ) -> None:
     """Compute one product, tile by tile; by default with all columns of the sketch."""
     tiling = plan.tiling if columns is None else plan.narrow
@@ -158,6 +183,7 @@ def _look(job: Job, plan: EmbedPlan, folder: Path, number: int, out: Path, pace:
         name=f"lean-{number:03d}",
         trusted=_TRUSTED,
     )
+    remove(factor / "partial")
     share = solved["smallest_of_rank"] / solved["largest"] if solved["largest"] else 1.0
     if not pace.leans(share):
         return out

@@ -57,9 +57,9 @@ class SketchTask:
         What ``Z_0`` is made of.
     probes : int
         Last columns of ``Z_0`` that are normal, whatever the projection.
-    walk : bool
-        Whether rows are neither scaled before nor after, but brought to length 1 where a slice
-        has all columns: a step of smoothing.
+    walk : "", "plain" or "lazy"
+        A step of smoothing: rows become the mean of their neighbours', or lazily that and what
+        they were, and are brought to length 1 where a slice has all columns.
     """
 
     graph: Graph
@@ -73,7 +73,7 @@ class SketchTask:
     regularization: float = 0.0
     projection: Literal["gaussian", "sparse-sign"] = "gaussian"
     probes: int = 0
-    walk: bool = False
+    walk: Literal["", "plain", "lazy"] = ""
 
     @property
     def packed(self) -> bool:
@@ -150,7 +150,8 @@ def _tile_by_chunks(
             chunk[:] = 0
             for rows, neighbours, weights in edges.rows_below(end):
                 add(rows, neighbours, weights, operand, chunk, first_row=begin)
-            _finish_rows(task, nodes.scale[begin - start : end - start], chunk)
+            own = operand[begin:end] if task.walk == "lazy" else None
+            _finish_rows(task, nodes, slice(begin - start, end - start), chunk, own)
             write(out.write, (begin, columns[0]), chunk)
     return _tile_stats(task, block, (stop - start) * width * 4)
 
@@ -170,15 +171,26 @@ def _tile_by_parts(task: SketchTask, block: int, columns: tuple[int, int]) -> St
             _fill_operand(task, nodes, low, first, part[low - begin : high - begin])
         for rows, neighbours, weights in graph.edge_runs(block):
             add(rows, neighbours, weights, part, out, first_row=start, first_column=begin)
-    _finish_rows(task, _block_nodes(task, block).scale, out)
+    own = None
+    if task.walk == "lazy" and task.operand is not None:
+        own = thread_buffer("operand", (stop - start, last - first))
+        open_tiles(task.operand).read((start, first), own)
+    _finish_rows(task, _block_nodes(task, block), slice(None), out, own)
     open_tiles(task.out).write((start, first), out)
     return _tile_stats(task, block, out.nbytes)
 
 
-def _finish_rows(task: SketchTask, scale: npt.NDArray[np.float64], rows: Floats) -> None:
+def _finish_rows(
+    task: SketchTask, nodes: Nodes, which: slice, rows: Floats, own: Floats | None
+) -> None:
+    """Make of sums over neighbours what the product asks for; `own` is what rows were before."""
     if not task.walk:
-        rows *= scale.astype(np.float32)[:, None]
-    elif task.slices == 1:
+        rows *= nodes.scale[which].astype(np.float32)[:, None]
+        return
+    rows *= (inverse_root(nodes.degrees[which]) ** 2).astype(np.float32)[:, None]
+    if own is not None:
+        rows += own
+    if task.slices == 1:
         scale_to_unit(rows)
 
 

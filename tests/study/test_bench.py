@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import gzip
 import time
 
 import numpy as np
 import pytest
 
+from pipeline import ingest
 from pipeline.errors import FigrlError
-from pipeline.study.bench import factor, fold_in, growth, storage
-from pipeline.study.bench.lines import Figure, Line
+from pipeline.study.bench import factor, fold_in, growth, peers, quality, storage
+from pipeline.study.bench.lines import Figure, Line, Score
 from pipeline.study.bench.plot import plot_report
 from pipeline.study.bench.process import Measured, run_apart
+from pipeline.study.metrics import modularity
+from tests.reference import write_edges
 
 
 def hold(megabytes: int, seconds: float) -> dict[str, object]:
@@ -54,6 +58,52 @@ def test_fold_in_is_the_papers_formula():
 def test_both_factorisations_span_the_same_space(tmp_path):
     """A small case of `figrl bench factor`; it checks that itself."""
     factor.bench_factor(rows=6000, columns=60, dim=5)
+
+
+def test_quality_names_peers_that_are_not_there_and_scores_the_others(tmp_path, monkeypatch):
+    rng = np.random.default_rng(0)
+    ends = rng.integers(0, 30, (400, 2)) + 30 * rng.integers(0, 3, (400, 1))
+    ends = np.concatenate([ends, rng.integers(0, 90, (60, 2))])
+    text = "\n".join(f"{a}\t{b}" for a, b in ends)
+    (tmp_path / "three.txt.gz").write_bytes(gzip.compress(text.encode()))
+    labels = "\n".join(f"{node}\t{node // 30}" for node in range(95))
+    (tmp_path / "three.labels.tsv.gz").write_bytes(gzip.compress(labels.encode()))
+    monkeypatch.setitem(quality.LABELLED, "three", 6)
+    monkeypatch.setattr(quality, "is_installed", lambda name: False)
+    ours, *others = quality.bench_quality(tmp_path, graphs=["three"])
+    assert (ours.method, ours.skipped) == ("figrl", None)
+    assert ours.nmi > 0.9
+    assert 0.5 < ours.modularity < 0.67
+    assert [score.method for score in others] == list(peers.PEERS)
+    assert others[0].skipped == "pycleora is not installed"
+    options = [{}, {"smoothing": 0}]
+    plain, rough = quality.bench_options(tmp_path, graphs=["three"], options=options)
+    assert (plain.method, rough.method) == ("the preset", "--smoothing 0")
+    assert plain.modularity == ours.modularity
+    scores = [score.describe() for score in (ours, *others)]
+    plot_report({"lines": [], "figures": [], "scores": scores}, tmp_path / "quality.png")
+    assert (tmp_path / "quality.png").stat().st_size > 5000
+
+
+def test_figrl_is_held_against_the_best_of_its_peers():
+    scores = [
+        Score("g", "figrl", 2.0, 1, 0.70),
+        Score("g", "one", 5.0, 1, 0.71),
+        Score("g", "two", 1.0, 1, 0.60),
+    ]
+    modular, seconds = quality._judge("g", scores)
+    assert (modular.value, modular.reached) == (pytest.approx(0.70 / 0.71), True)
+    assert (seconds.value, seconds.reached) == (pytest.approx(0.4), True)
+
+
+def test_modularity_of_two_triangles(client, tmp_path):
+    # Two triangles joined by an edge: 6/7 inside, and half of the ends in each.
+    edges = [(0, 1), (1, 2), (2, 0), (3, 4), (4, 5), (5, 3), (2, 3)]
+    path = write_edges(tmp_path / "edges.parquet", edges)
+    graph = ingest(path, store=tmp_path / "store", client=client, block_rows=4)
+    found = modularity(graph, np.array([0, 0, 0, 1, 1, 1]))
+    assert found == pytest.approx(6 / 7 - 0.5)
+    assert modularity(graph, np.zeros(6, np.int64)) == pytest.approx(0)
 
 
 def test_a_figure_is_held_against_its_limit():

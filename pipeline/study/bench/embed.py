@@ -122,10 +122,10 @@ def in_memory(store: str, sketch_size: int, dim: int) -> None:
     np.save(Path(store) / "in-memory.npy", vectors)
 
 
-def read_matrix(graph: Graph) -> scipy.sparse.csr_matrix:
+def read_matrix(graph: Graph, regularization: float = 0.0) -> scipy.sparse.csr_matrix:
     """The normalised matrix of an unweighted graph, in memory."""
     runs = [run for block in range(graph.blocks) for run in graph.edge_runs(block)]
     rows, columns = (np.concatenate([run[i] for run in runs]) for i in (0, 1))
-    root = 1 / np.sqrt(np.asarray(open_zarr(graph.degrees_path)[...]))
+    root = 1 / np.sqrt(np.asarray(open_zarr(graph.degrees_path)[...]) + regularization)
     values = (root[rows] * root[columns]).astype(np.float32)
     return scipy.sparse.csr_matrix((values, (rows, columns)), shape=(graph.nodes, graph.nodes))

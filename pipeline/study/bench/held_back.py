@@ -25,9 +25,8 @@ from pipeline.study.metrics import modularity
 GRAPHS = {"polblogs": (16, 2), "us-football": (16, 12), "ca-HepTh": (128, 100)}
 """Length of vectors, and clusters."""
 
-SHARES = (0.1, 0.2, 0.3, 0.4)
-_HELD_TO = 0.3
-"""Up to this share the modularity should stay within 5 %."""
+GOALS = {0.1: 0.95, 0.2: 0.95, 0.3: 0.95, 0.4: 0.9}
+"""By the share of nodes that is held back: modularity, over that of the graph learnt whole."""
 
 
 def bench_held_back(data: Path) -> list[Figure]:
@@ -37,9 +36,8 @@ def bench_held_back(data: Path) -> list[Figure]:
         edges = str(data / f"{name}.txt.gz")
         measured = run_apart(f"{__name__}:compare", edges=edges, dim=dim, clusters=clusters)
         whole = measured.result["whole"]
-        for share, found in measured.result["held_back"].items():
-            goal = 0.95 if float(share) <= _HELD_TO else 0.0
-            what = f"{name}: modularity with {float(share):.0%} of the nodes folded in, over whole"
+        for (share, goal), found in zip(GOALS.items(), measured.result["held_back"], strict=True):
+            what = f"{name}: modularity with {share:.0%} of the nodes folded in, over whole"
             detail = f"{found:.3f}, learnt whole {whole:.3f}"
             figures.append(Figure(what, found / whole, goal, "x", True, detail))
     return figures
@@ -61,12 +59,12 @@ def compare(edges: str, dim: int, clusters: int) -> dict[str, Any]:
         learnt = open_store(whole).embedding()
         ids = learnt.ids().to_numpy()
         labels, _ = kmeans_in_memory(np.asarray(learnt.vectors), clusters)
-        held_back = {}
-        for share in SHARES:
+        held_back = []
+        for share in GOALS:
             held = _held_back(ids, share)
             by_id = _labels_with(root / f"{share}", pairs, held, config, clusters, session)
             found = np.array([by_id.get(int(node), 0) for node in ids], np.int64)
-            held_back[share] = modularity(learnt.graph, found)
+            held_back.append(modularity(learnt.graph, found))
         return {"whole": modularity(learnt.graph, labels), "held_back": held_back}
 
 

@@ -12,7 +12,7 @@ _REACHED, _MISSED = "#2a7f62", "#c8553d"
 
 
 def plot_report(report: dict[str, Any], path: Path) -> None:
-    """Draw how far each goal is reached or missed: bars to the right of 1 are beyond it.
+    """Draw quality against seconds, and how far goals are reached: bars right of 1 are beyond them.
 
     Parameters
     ----------
@@ -26,17 +26,21 @@ def plot_report(report: dict[str, Any], path: Path) -> None:
     except ImportError as error:
         raise ConfigError("--plot needs matplotlib: pip install 'figrl[bench]'.") from error
     bars = [*map(_of_line, report["lines"]), *map(_of_figure, report["figures"])]
-    scores = [score for score in report["scores"] if score["skipped"] is None]
+    scores = [score for score in report.get("scores", []) if score["skipped"] is None]
     rows = (len({score["graph"] for score in scores}) + 2) // 3
-    height = 1.2 + 0.42 * len(bars)
-    figure = Figure(figsize=(11, height + 3.4 * rows), layout="constrained")
+    heights = [3.4 * rows, (1.2 + 0.42 * len(bars)) * bool(bars)]
+    figure = Figure(figsize=(11, sum(heights)), layout="constrained")
+    grid = figure.add_gridspec(2, height_ratios=heights)
     if rows:
-        halves = figure.add_gridspec(2, height_ratios=[3.4 * rows, height])
-        top, bottom = figure.add_subfigure(halves[0]), figure.add_subfigure(halves[1])
-        _plot_scores(top, scores, rows)
-        axes = bottom.subplots()
-    else:
-        axes = figure.subplots()
+        _plot_scores(figure.add_subfigure(grid[0]), scores, rows)
+    if bars:
+        _plot_bars(figure.add_subfigure(grid[1]).subplots(), bars)
+    with written_aside(path) as aside:
+        figure.savefig(aside, format=path.suffix.lstrip(".") or "png", dpi=120)
+
+
+def _plot_bars(axes: Any, bars: list[tuple[str, float, str]]) -> None:
+    """How far each goal is reached or missed."""
     places = range(len(bars), 0, -1)
     shares = [share for _, share, _ in bars]
     colours = [_REACHED if share >= 1 else _MISSED for share in shares]
@@ -59,8 +63,6 @@ def plot_report(report: dict[str, Any], path: Path) -> None:
         "measured, as a share of the goal (1 = the goal; green reaches it, red does not)"
     )
     axes.set_title("figrl bench")
-    with written_aside(path) as aside:
-        figure.savefig(aside, format=path.suffix.lstrip(".") or "png", dpi=120)
 
 
 def _plot_scores(figure: Any, scores: list[dict[str, Any]], rows: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import math
 import subprocess
 import sys
 import time
@@ -37,11 +38,20 @@ class Measured:
     result: dict[str, Any]
 
 
+class TookTooLongError(FigrlError):
+    """A process was ended because its time was up."""
+
+
 def run_apart(function: str, **arguments: Any) -> Measured:
     """Call ``module:function`` with arguments that JSON can write, in a process of its own."""
+    return run_within(math.inf, function, **arguments)
+
+
+def run_within(at_most: float, function: str, **arguments: Any) -> Measured:
+    """Do the same, and end the process after `at_most` seconds."""
     command = [sys.executable, "-m", __name__, function, json.dumps(arguments)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        peak = _watch(process)
+        peak = _watch(process, time.monotonic() + at_most)
         output = process.stdout.read() if process.stdout else ""
     if process.returncode:
         raise FigrlError(
@@ -51,10 +61,13 @@ def run_apart(function: str, **arguments: Any) -> Measured:
     return Measured(answer["seconds"], peak, answer["result"])
 
 
-def _watch(process: subprocess.Popen[str]) -> int:
+def _watch(process: subprocess.Popen[str], deadline: float) -> int:
     """Most memory of the process and its children, until it ends."""
     peak = 0
     while process.poll() is None:
+        if time.monotonic() > deadline:
+            process.kill()
+            raise TookTooLongError("took too long")
         with suppress(psutil.Error):
             parent = psutil.Process(process.pid)
             family = [parent, *parent.children(recursive=True)]

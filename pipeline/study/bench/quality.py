@@ -20,11 +20,13 @@ import numpy as np
 from pipeline.api import Session, run_embed
 from pipeline.cluster import ClusterConfig, connect
 from pipeline.config import EmbedConfig
+from pipeline.errors import FigrlError
+from pipeline.files import remove
 from pipeline.graph import Graph
 from pipeline.serve.embedding import open_store
 from pipeline.study.bench.lines import Figure, Score
 from pipeline.study.bench.peers import PEERS, is_installed
-from pipeline.study.bench.process import Measured, run_apart
+from pipeline.study.bench.process import Measured, TookTooLongError, run_apart, run_within
 from pipeline.study.clustering import agreement, kmeans_in_memory
 from pipeline.study.metrics import Labels, modularity
 
@@ -32,7 +34,23 @@ CLUSTERED = ("ca-HepTh", "ca-CondMat", "email-Enron", "com-dblp")
 LABELLED = {"us-football": 16, "polblogs": 16}
 """Graphs with labels, and the length of vectors for them: they have few nodes."""
 
+OPTIONS: tuple[dict[str, Any], ...] = (
+    {},
+    {"power_iterations": 2},
+    {"power_iterations": 8},
+    {"sketch_size": 256},
+    {"regularization": 0},
+    {"exponent": 0.0},
+    {"smoothing": 0},
+    {"smoothing": 6},
+    {"smoothing": 20},
+    {"projection": "sparse-sign"},
+)
+"""One thing changed at a time."""
+
 _DIM, _CLUSTERS = 128, 100
+_AT_MOST = 120.0
+"""Seconds that a peer may take for a graph."""
 _OURS = "figrl"
 
 
@@ -48,28 +66,59 @@ def bench_quality(
     return lines
 
 
-def _score_graph(data: Path, name: str) -> list[Score]:
-    dim = LABELLED.get(name, _DIM)
+def bench_options(
+    data: Path,
+    *,
+    graphs: Sequence[str] = CLUSTERED,
+    options: Sequence[dict[str, Any]] = OPTIONS,
+) -> list[Score]:
+    """Score figrl by its options: the table from which the preset was chosen."""
     scores = []
-    with tempfile.TemporaryDirectory(prefix="figrl-bench-") as folder:
-        store = f"{folder}/store"
-        edges = str(data / f"{name}.txt.gz")
-        run_apart("pipeline.study.bench.embed:prepare", edges=edges, store=store)
-        graph = open_store(store).graph
-        truth = read_labels(data / f"{name}.labels.tsv.gz", graph)
-        for method in (_OURS, *PEERS):
-            if method != _OURS and not is_installed(method):
-                skipped = f"{PEERS[method].module} is not installed"
-                scores.append(Score(name, method, skipped=skipped))
-                continue
+    for name in graphs:
+        with tempfile.TemporaryDirectory(prefix="figrl-bench-") as folder:
+            graph, truth = _stored(data, name, folder)
+            sizes = {"store": f"{folder}/store", "dim": LABELLED.get(name, _DIM)}
             out = f"{folder}/vectors.npy"
-            if method == _OURS:
-                measured = run_apart(f"{__name__}:ours", store=store, dim=dim, out=out)
-            else:
-                peer = {"name": method, "store": store, "dim": dim, "out": out}
-                measured = run_apart("pipeline.study.bench.peers:learn", **peer)
-            scores.append(_score(name, method, graph, np.load(out), truth, measured))
+            for chosen in options:
+                words = [f"--{key.replace('_', '-')} {value}" for key, value in chosen.items()]
+                measured = run_apart(f"{__name__}:ours", out=out, **sizes, **chosen)
+                method = " ".join(words) or "the preset"
+                scores.append(_score(name, method, graph, np.load(out), truth, measured))
     return scores
+
+
+def _stored(data: Path, name: str, folder: str) -> tuple[Graph, Labels | None]:
+    """Ingest a graph into a folder; with the class of each node, where they are known."""
+    edges, store = str(data / f"{name}.txt.gz"), f"{folder}/store"
+    run_apart("pipeline.study.bench.embed:prepare", edges=edges, store=store)
+    graph = open_store(store).graph
+    return graph, read_labels(data / f"{name}.labels.tsv.gz", graph)
+
+
+def _score_graph(data: Path, name: str) -> list[Score]:
+    with tempfile.TemporaryDirectory(prefix="figrl-bench-") as folder:
+        graph, truth = _stored(data, name, folder)
+        return [_score_method(name, method, graph, truth, folder) for method in (_OURS, *PEERS)]
+
+
+def _score_method(name: str, method: str, graph: Graph, truth: Labels | None, folder: str) -> Score:
+    if method != _OURS and not is_installed(method):
+        return Score(name, method, skipped=f"{PEERS[method].module} is not installed")
+    sizes = {"store": f"{folder}/store", "dim": LABELLED.get(name, _DIM)}
+    out = f"{folder}/vectors.npy"
+    try:
+        if method == _OURS:
+            measured = run_apart(f"{__name__}:ours", out=out, **sizes)
+        else:
+            learn = "pipeline.study.bench.peers:learn"
+            measured = run_within(_AT_MOST, learn, name=method, out=out, **sizes)
+    except TookTooLongError:
+        return Score(name, method, skipped=f"took more than {_AT_MOST:.0f} s")
+    except FigrlError as error:
+        if method == _OURS:
+            raise
+        return Score(name, method, skipped=str(error))
+    return _score(name, method, graph, np.load(out), truth, measured)
 
 
 def _score(
@@ -102,6 +151,8 @@ def ours(store: str, dim: int, out: str, **options: Any) -> dict[str, Any]:
         seconds = time.perf_counter() - started
     embedding = open_store(store).embedding(report["run"])
     np.save(out, np.asarray(embedding.vectors))
+    # Other options may come to the same run, which would then be done already.
+    remove(embedding.path)
     certificate = report["certificate"] or {}
     return {"seconds": seconds, "cost_bound": certificate.get("cost_bound")}
 
