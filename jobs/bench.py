@@ -22,6 +22,7 @@ from pipeline.study.bench.held_back import bench_held_back
 from pipeline.study.bench.ingest import bench_ingest
 from pipeline.study.bench.lines import Figure, Line, Score
 from pipeline.study.bench.plot import plot_report
+from pipeline.study.bench.projection import bench_projection
 from pipeline.study.bench.quality import bench_options, bench_quality
 from pipeline.study.bench.sketch import bench_product, bench_regenerate
 from pipeline.study.bench.storage import bench_storage
@@ -34,12 +35,20 @@ _PARTS: dict[str, Sequence[Callable[..., Sequence[Line | Figure | Score]]]] = {
     "fold-in": [bench_fold_in],
     "growth": [bench_growth],
     "limit": [bench_limit],
+    "projection": [bench_projection],
     "quality": [bench_quality],
     "options": [bench_options],
     "held-back": [bench_held_back],
     "storage": [bench_storage],
 }
-_NEED_DATA = (bench_product, bench_embed, bench_quality, bench_options, bench_held_back)
+_NEED_DATA = (
+    bench_product,
+    bench_embed,
+    bench_projection,
+    bench_quality,
+    bench_options,
+    bench_held_back,
+)
 
 
 @click.command(
