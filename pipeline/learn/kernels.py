@@ -59,18 +59,40 @@ def accumulate(
     out : float32 array, shape (rows held, width)
         Rows of the result from `first_row` on.
     """
-    held, width = operand.shape
-    if not _all_within(columns, first_column, first_column + held):
-        chosen = (columns >= first_column) & (columns < first_column + held)
+    rows, columns, weights = entries_held(
+        rows, columns, weights, len(operand), len(out), first_row, first_column
+    )
+    add = _add_narrow if operand.shape[1] <= _NARROW else _add_wide
+    add(rows, columns, weights, operand, out, first_row, first_column)
+
+
+def entries_held(
+    rows: npt.NDArray[np.int64],
+    columns: npt.NDArray[np.int64],
+    weights: npt.NDArray[np.float32] | None,
+    columns_held: int,
+    rows_held: int,
+    first_row: int,
+    first_column: int,
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.float32] | None]:
+    """Entries whose column an operand holds; compiled loops rely on their rows being held too.
+
+    Raises
+    ------
+    BadInputError
+        If one of them is in a row that is not.
+    """
+    last = first_column + columns_held
+    if not _all_within(columns, first_column, last):
+        chosen = (columns >= first_column) & (columns < last)
         rows, columns = rows[chosen], columns[chosen]
         weights = None if weights is None else weights[chosen]
-    if not _all_within(rows, first_row, first_row + out.shape[0]):
+    if not _all_within(rows, first_row, first_row + rows_held):
         raise BadInputError(
             f"An entry of the stored graph is in none of the rows {first_row} to "
-            f"{first_row + out.shape[0] - 1} of its block. The graph is damaged: ingest it again."
+            f"{first_row + rows_held - 1} of its block. The graph is damaged: ingest it again."
         )
-    add = _add_narrow if width <= _NARROW else _add_wide
-    add(rows, columns, weights, operand, out, first_row, first_column)
+    return rows, columns, weights
 
 
 @intrinsic

@@ -13,7 +13,7 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.errors import BadInputError
+from pipeline.learn.kernels import entries_held
 from pipeline.learn.projection import COLUMNS_PER_MIX, fill_projection, row_keys
 from pipeline.mixing import GOLDEN, mix64
 from pipeline.tiles import Floats
@@ -98,15 +98,9 @@ def accumulate_packed(
     first_column: int = 0,
 ) -> None:
     """Do what `kernels.accumulate` does, with an operand of packed rows."""
-    inside = (columns >= first_column) & (columns < first_column + len(operand))
-    if not inside.all():
-        rows, columns = rows[inside], columns[inside]
-        weights = None if weights is None else weights[inside]
-    if rows.size and (rows[0] < first_row or rows[-1] >= first_row + len(out)):
-        raise BadInputError(
-            f"An entry of the stored graph is in none of the rows {first_row} to "
-            f"{first_row + len(out) - 1} of its block. The graph is damaged: ingest it again."
-        )
+    rows, columns, weights = entries_held(
+        rows, columns, weights, len(operand), len(out), first_row, first_column
+    )
     _add_packed(rows, columns, weights, operand, out, size, first_row, first_column)
 
 
