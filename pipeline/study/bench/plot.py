@@ -28,13 +28,16 @@ def plot_report(report: dict[str, Any], path: Path) -> None:
     bars = [*map(_of_line, report["lines"]), *map(_of_figure, report["figures"])]
     scores = [score for score in report.get("scores", []) if score["skipped"] is None]
     rows = (len({score["graph"] for score in scores}) + 2) // 3
-    heights = [3.4 * rows, (1.2 + 0.42 * len(bars)) * bool(bars)]
-    figure = Figure(figsize=(11, sum(heights)), layout="constrained")
-    grid = figure.add_gridspec(2, height_ratios=heights)
-    if rows:
-        _plot_scores(figure.add_subfigure(grid[0]), scores, rows)
-    if bars:
-        _plot_bars(figure.add_subfigure(grid[1]).subplots(), bars)
+    heights = {"scores": 3.4 * rows} if rows else {}
+    heights |= {"bars": 1.2 + 0.42 * len(bars)} if bars else {}
+    figure = Figure(figsize=(11, sum(heights.values())), layout="constrained")
+    grid = figure.add_gridspec(len(heights), height_ratios=list(heights.values()))
+    for place, panel in enumerate(heights):
+        part = figure.add_subfigure(grid[place])
+        if panel == "scores":
+            _plot_scores(part, scores, rows)
+        else:
+            _plot_bars(part.subplots(), bars)
     with written_aside(path) as aside:
         figure.savefig(aside, format=path.suffix.lstrip(".") or "png", dpi=120)
 
