@@ -120,7 +120,7 @@ class EmbedConfig(_Options):
         None,
         description=(
             "Random matrix: gaussian, or sparse-sign with a few entries a row, which makes the "
-            "first product several times cheaper."
+            "first product cheaper."
         ),
     )
     certificate: Literal["yes", "no"] | None = Field(
