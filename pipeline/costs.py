@@ -42,7 +42,10 @@ Source = Literal["made", "packed", "stored"]
 PROBES = 16
 """Columns that go through all products beside the sketch, for the certificate."""
 
-PACKED_FLOATS = 9 + PROBES
+SIGNS = 8
+"""Entries in a row of a sparse projection."""
+
+PACKED_FLOATS = 1 + SIGNS + PROBES
 """Floats of a packed row of a sparse projection, at most."""
 
 

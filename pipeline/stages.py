@@ -21,8 +21,8 @@ from pipeline.recipe import Recipe
 _EIGH_FLOPS = 20
 """Times d^3: what the decomposition of a d x d matrix costs, at the rate of the Gram matrix."""
 
-_PRODUCTS_UPRIGHT = 4
-"""Products after which columns usually have to be set upright again."""
+LOOK_EVERY = 3
+"""Most products between two looks at how far the columns of a sketch lean towards each other."""
 
 _PLANNED = (
     ("sketch-001", "sketch"),
@@ -61,8 +61,7 @@ def sketch_costs(
         return (first,)
     powers = product_cost("powers", graph, columns, tiling, geometry, source="stored", times=more)
     powers = _beside(replace(powers, disk=4 * graph.nodes * columns), first)
-    uprights = more // _PRODUCTS_UPRIGHT
-    upright = _upright_cost(graph, columns, geometry, tiling, uprights)
+    upright = _upright_cost(graph, columns, geometry, tiling, math.ceil(more / LOOK_EVERY))
     return first, powers, _beside(upright, powers)
 
 
@@ -119,12 +118,13 @@ def _smoothing_cost(graph: Graph, recipe: Recipe, tiling: Tiling, geometry: Geom
 
 
 def _upright_cost(
-    graph: Graph, columns: int, geometry: Geometry, tiling: Tiling, uprights: int
+    graph: Graph, columns: int, geometry: Geometry, tiling: Tiling, looks: int
 ) -> StageCost:
-    """Looks at the columns, one after the first product and one before each time they are moved."""
+    """Looks at the columns, after half of which, at a guess, they have to be moved."""
     look, solve = _factor_costs(graph, columns, geometry, tiling)
     move = _transform_cost("upright", graph, (columns, columns), geometry, tiling)
-    return _together("upright", [look, solve] * (1 + uprights) + [move] * uprights, move.disk_bytes)
+    stages = [look, solve] * looks + [move] * math.ceil(looks / 2)
+    return _together("upright", stages, move.disk_bytes)
 
 
 def _together(name: str, stages: list[StageCost], disk: int) -> StageCost:

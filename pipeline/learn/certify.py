@@ -222,10 +222,11 @@ def cost_bound(
     return gain / (cost - gain) if cost > gain else None
 
 
-def exact_cost(graph: Graph, regularization: float, captured: float, dim: int) -> float:
+def exact_cost(task: RitzTask, captured: float, dim: int) -> Stats:
     """Relative projection cost by a dense decomposition; for graphs that are small."""
+    graph = task.graph
     matrix = np.zeros((graph.nodes, graph.nodes))
-    scale = read_nodes(graph, 0, graph.nodes, regularization).scale
+    scale = read_nodes(graph, 0, graph.nodes, task.regularization).scale
     for block in range(graph.blocks):
         for rows, columns, weights in graph.edge_runs(block):
             matrix[rows, columns] = 1.0 if weights is None else weights
@@ -233,12 +234,8 @@ def exact_cost(graph: Graph, regularization: float, captured: float, dim: int) -
     squares = np.sort(scipy.linalg.eigvalsh(matrix, check_finite=False) ** 2)[::-1]
     least, cost = float(squares[dim:].sum()), float(squares.sum()) - captured
     # A graph of no more than k directions has nothing left to compare with.
-    return max(cost - least, 0.0) / least if least > 1e-9 * squares.sum() else 0.0
-
-
-def small_graph_cost(task: RitzTask, captured: float, dim: int) -> Stats:
-    """The exact relative projection cost, as a block."""
-    return {"exact_cost": exact_cost(task.graph, task.regularization, captured, dim)}
+    compared = least > 1e-9 * squares.sum()
+    return {"exact_cost": max(cost - least, 0.0) / least if compared else 0.0}
 
 
 def certificate_sentence(certificate: dict[str, Any], dim: int) -> str:

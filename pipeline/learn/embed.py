@@ -19,8 +19,8 @@ from pipeline.learn.certify import (
     EXACT_NODES,
     RitzTask,
     certificate_sentence,
+    exact_cost,
     norm_block,
-    small_graph_cost,
     solve_ritz,
     sum_group,
 )
@@ -135,7 +135,7 @@ def _ritz_step(job: Job, plan: EmbedPlan, folder: Path, powers: Powers) -> dict[
     certificate = {**found, "share_captured": _share(found), "exact_cost": None}
     if graph.nodes <= EXACT_NODES:
         small = Block("all", (task, found["captured"], recipe.dim))
-        certificate |= job.run("exact", small_graph_cost, [small]).stats["all"]
+        certificate |= job.run("exact", exact_cost, [small]).stats["all"]
     return {**certificate, "meaning": certificate_sentence(certificate, recipe.dim)}
 
 

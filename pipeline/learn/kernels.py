@@ -224,13 +224,9 @@ def _add_eight(
         out[i, c] = total
 
 
+@numba.njit(nogil=True, cache=True)
 def scale_to_unit(rows: npt.NDArray[np.float32]) -> None:
     """Bring every row to length 1, in place; a row of zeros stays one."""
-    _scale_to_unit(rows)
-
-
-@numba.njit(nogil=True, cache=True)
-def _scale_to_unit(rows: npt.NDArray[np.float32]) -> None:
     for i in range(rows.shape[0]):
         square = 0.0
         for c in range(rows.shape[1]):

@@ -26,14 +26,15 @@ from pipeline.learn.rows import chunks_of_rows, write_pieces
 from pipeline.learn.sketch import SketchTask, sketch_tile
 from pipeline.plan import EmbedPlan
 from pipeline.run import Block, Job
+from pipeline.stages import LOOK_EVERY
 from pipeline.tiles import Floats, open_tiles
 
 LEAST_SHARE: Final = 1e-3
 """Smallest singular value over the largest that a product may begin with: it leaves the weakest
 direction four digits of float32."""
 
-_FIRST_LOOK, _LOOK_EVERY = 2, 3
-"""Products before the columns are looked at for the first time, and between two looks."""
+_FIRST_LOOK = 2
+"""Products before the columns are looked at for the first time."""
 
 _TRUSTED: dict[Method, float] = {"gram": 3e-3, "gram-double": 1e-6, "qr": 0.0}
 """As `factor.TRUSTED`, for columns that only have to be told apart."""
@@ -115,10 +116,10 @@ class Pace:
 def _products_until(of_one: float, share: float) -> int:
     """Products, each of which leaves so much, after which a share is reached; a few at most."""
     if of_one >= 1:
-        return _LOOK_EVERY
+        return LOOK_EVERY
     if of_one <= 0:
         return 1
-    return max(1, min(_LOOK_EVERY, math.floor(math.log(share) / math.log(of_one))))
+    return max(1, min(LOOK_EVERY, math.floor(math.log(share) / math.log(of_one))))
 
 
 def run_product(

@@ -13,18 +13,16 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
+from pipeline.costs import SIGNS
 from pipeline.learn.kernels import entries_held
 from pipeline.learn.projection import COLUMNS_PER_MIX, fill_projection, row_keys
 from pipeline.mixing import GOLDEN, mix64
 from pipeline.tiles import Floats
 
-_SIGNS = 8
-"""Entries in a row; with 4 the projection cost at d = 1,000 was a twentieth higher."""
-
 
 def codes_in_row(size: int) -> int:
     """Entries in a row of `size` columns."""
-    return min(_SIGNS, size)
+    return min(SIGNS, size)
 
 
 def packed_width(size: int, probes: int) -> int:
@@ -115,7 +113,7 @@ def _add_packed(
     first_row: int,
     first_column: int,
 ) -> None:
-    codes = min(_SIGNS, size)
+    codes = min(SIGNS, size)
     for entry in range(columns.size):
         i, j = rows[entry] - first_row, columns[entry] - first_column
         weight = np.float32(1) if weights is None else weights[entry]
