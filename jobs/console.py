@@ -21,8 +21,8 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
+from pipeline.job import StageResult
 from pipeline.measure import human_bytes, human_seconds
-from pipeline.run import StageResult
 from pipeline.stages import planned_stage
 
 _LOG_EVERY_SECONDS = 15.0

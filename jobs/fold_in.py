@@ -24,11 +24,12 @@ Examples:
   figrl fold-in new/ --store store --out new-vectors/ --degrees stored
 \b
 Each row of EDGES is: new node, known node, and perhaps a weight. What becomes of the others:
-  an edge between two new nodes    counts in the degree of both, gives no direction to either
+  an edge between two new nodes    counts in the degree of both; with smoothing (the default of
+                                   embed) they pass their vectors on to each other, see --rounds
   an edge to an unknown node       is left out (unknown: not in the graph, never in column 1)
   a 'new' node that is known       is left alone, or computed anew with --known recompute
-  a new node with no known         gets a vector of zeros
-    neighbour
+  a new node that no known node    gets a vector of zeros
+    can be reached from
 Each of them is counted in the summary.
 """,
 )
@@ -37,7 +38,9 @@ Each of them is counted in the summary.
 @click.option("--out", required=True, help="A .parquet file, or a folder of them: id, vector.")
 @click.option("--run", help="Run to fold into; default: the current one.")
 @click.option("--overwrite", is_flag=True, help="Replace what is at --out.")
-@config_options(FoldInConfig, "source", "target", "weight", "on_bad_edges", "degrees", "known")
+@config_options(
+    FoldInConfig, "source", "target", "weight", "on_bad_edges", "degrees", "known", "rounds"
+)
 @running_options
 def command(
     edges: tuple[str, ...],

@@ -22,10 +22,12 @@ from pipeline.files import digest, free_bytes, remove
 from pipeline.graph import Graph, open_graph
 from pipeline.ingest.build import build_graph
 from pipeline.ingest.sources import SourceFile, agree, find_files, inspect_file
+from pipeline.job import Monitor, Silent
 from pipeline.learn.embed import run_name, run_stages
+from pipeline.near import run_near
 from pipeline.plan import plan_embedding
 from pipeline.recipe import make_recipe
-from pipeline.run import Job, Monitor, Silent, cluster_memory, map_once
+from pipeline.run import ClusterJob, cluster_memory, map_once
 from pipeline.serve.embedding import Embedding, open_store
 from pipeline.store import FORMAT, existing_store, read_manifest, store_paths, write_manifest
 
@@ -102,7 +104,7 @@ def run_ingest(
         folder = paths.graph(version)
         done_before = (folder / "manifest.json").exists()
         if not done_before:
-            job = Job(client, folder / "work" / "marks", session.monitor)
+            job = ClusterJob(client, folder / "work" / "marks", session.monitor)
             facts = build_graph(job, sources, config, memory, folder)
             manifest = {
                 "graph": facts,
@@ -183,7 +185,12 @@ def run_embed(store: PathLike, config: EmbedConfig, session: Session) -> dict[st
             plan.check(free_bytes(paths.root))
             for note in plan.notes:
                 session.monitor.note(note)
-            run_stages(Job(client, folder / "work" / "marks", session.monitor), plan, folder)
+            job = ClusterJob(client, folder / "work" / "marks", session.monitor)
+            if plan.is_small:
+                run_near(job, "embedding", run_stages, plan, folder)
+            else:
+                run_stages(job, plan, folder)
+        remove(folder / "work")
         paths.publish(name)
     manifest = read_manifest(folder)
     return {

@@ -165,6 +165,13 @@ class FoldInConfig(_Options):
         "skip",
         description="A 'new' node that the graph has already: leave it, or compute it anew.",
     )
+    rounds: int = Field(
+        3,
+        ge=1,
+        le=100,
+        description="With smoothing: times that new nodes which are linked to each other pass "
+        "their vectors on; 1: such edges give no direction.",
+    )
 
 
 def make_config(kind: type[Model], options: dict[str, Any]) -> Model:

@@ -28,6 +28,7 @@ from pipeline.run import ClusterMemory
 from pipeline.stages import embed_stages, sketch_columns, sketch_costs, vectors_costs
 
 _MIN_SLICE, _SLICE_STEP = 16, 16
+_FEW_BLOCKS, _SMALL_SKETCH_BYTES = 2, 64 * (1 << 20)
 _PARTS = ("compute", "memory", "disk", "tasks")
 
 
@@ -77,6 +78,12 @@ class EmbedPlan:
     def peak_bytes(self) -> int:
         """Most memory that a worker process will hold."""
         return max(stage.peak_bytes(self.memory.threads) for stage in self.stages)
+
+    @property
+    def is_small(self) -> bool:
+        """Whether one worker does it all sooner than a scheduler could share it out."""
+        sketch_bytes = 4 * self.graph.nodes * self.columns
+        return self.graph.blocks <= _FEW_BLOCKS and sketch_bytes <= _SMALL_SKETCH_BYTES
 
     def cut_like(self, tilings: Tilings) -> EmbedPlan:
         """The same plan for products that are cut otherwise."""

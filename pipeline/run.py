@@ -1,9 +1,4 @@
-"""Stages of blocks on a Dask cluster: the only module that submits work to a client.
-
-A stage is a function and the blocks it has to be applied to. Running it again does only the blocks
-that have no mark yet, whether a worker died, the job was killed, or Dask itself chose to run a task
-twice.
-"""
+"""Blocks on a Dask cluster: the only module that submits work to a client."""
 
 from __future__ import annotations
 
@@ -11,10 +6,10 @@ import os
 import time
 import uuid
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, field
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import distributed
 from distributed.client import FutureCancelledError
@@ -22,9 +17,10 @@ from distributed.comm.core import CommClosedError
 from distributed.scheduler import KilledWorker
 from distributed.system import MEMORY_LIMIT
 
-from pipeline.blocks import Stats, blocks_at_work, execute_block, give_up, read_mark
+from pipeline.blocks import blocks_at_work, execute_block, give_up
 from pipeline.errors import FigrlError, ResourceError
-from pipeline.measure import human_bytes, reset_peak_memory
+from pipeline.job import Block, Job, Monitor, Outcome, Silent, Stage, StageResult
+from pipeline.measure import human_bytes
 
 _WINDOW_PER_THREAD = 3
 _WINDOW_REFRESH_SECONDS = 2.0
@@ -32,140 +28,36 @@ _POLL_SECONDS = 0.1
 _WORKER_WAIT_SECONDS = 60.0
 
 
-@dataclass(frozen=True)
-class Block:
-    """One unit of work: its name within the stage, and what the function needs to know."""
+class ClusterJob(Job):
+    """A job whose blocks are done by the workers of a Dask cluster.
 
-    key: str
-    args: tuple[Any, ...]
-
-
-@dataclass(frozen=True)
-class Stage:
-    """A function to be applied to every block, and the folder of the marks.
-
-    Parameters
-    ----------
-    name : str
-        Shown to people, and the name of the folder of marks.
-    function : callable
-        ``function(*block.args) -> Stats``; runs on a worker, writes its output to the store.
-    blocks : sequence of Block
-        In the order in which they should be started.
-    marks : Path
-        Folder below which marks of all stages of this job lie.
-    """
-
-    name: str
-    function: Callable[..., Stats]
-    blocks: Sequence[Block]
-    marks: Path
-
-    def mark_path(self, key: str) -> Path:
-        """Where the mark of a block lies."""
-        return self.marks / self.name / f"{key}.json"
-
-
-@dataclass
-class StageResult:
-    """What happened in a stage."""
-
-    name: str
-    blocks: int
-    reused: int = 0
-    seconds: float = 0.0
-    peaks: dict[str, int] = field(default_factory=dict)
-    stats: dict[str, Stats] = field(default_factory=dict)
-
-    @property
-    def computed(self) -> int:
-        """Blocks that this run had to do."""
-        return self.blocks - self.reused
-
-    def total(self, name: str) -> int:
-        """Sum of one statistic over all blocks."""
-        return int(sum(stats[name] for stats in self.stats.values()))
-
-    def describe(self) -> Stats:
-        """Give what a manifest keeps."""
-        return {
-            "name": self.name,
-            "blocks": self.blocks,
-            "computed": self.computed,
-            "reused": self.reused,
-            "seconds": round(self.seconds, 3),
-            "peak_bytes": max(self.peaks.values(), default=0),
-            "read_bytes": sum(s.get("read_bytes", 0) for s in self.stats.values()),
-            "written_bytes": sum(s.get("written_bytes", 0) for s in self.stats.values()),
-        }
-
-
-class Monitor(Protocol):
-    """Someone who watches stages: a progress bar, a log."""
-
-    def started(self, result: StageResult) -> None:
-        """Tell that a stage begins; `result.reused` blocks are done already."""
-
-    def advanced(self, result: StageResult) -> None:
-        """Tell that one more block is done."""
-
-    def finished(self, result: StageResult) -> None:
-        """Tell that the stage is complete."""
-
-    def note(self, text: str) -> None:
-        """Say something that a person should read."""
-
-
-class Silent:
-    """A monitor that says nothing."""
-
-    def started(self, result: StageResult) -> None:
-        """Say nothing."""
-
-    advanced = finished = started
-
-    def note(self, text: str) -> None:
-        """Say nothing."""
-
-
-@dataclass
-class Job:
-    """The stages of one job on one client, with what happened so far.
+    Only a window of blocks is with the scheduler at any time, so a stage of a million blocks
+    costs it no more than a stage of a hundred.
 
     Where the process that ran the same job before was killed, a worker may still be at one of its
     blocks. Making a job waits for that: the block would else write its mark into what this job
     may have begun anew, with tiles of another size.
     """
 
-    client: distributed.Client
-    marks: Path
-    monitor: Monitor = field(default_factory=Silent)
-    results: list[StageResult] = field(default_factory=list)
+    def __init__(
+        self,
+        client: distributed.Client,
+        marks: Path,
+        monitor: Monitor | None = None,
+        results: list[StageResult] | None = None,
+    ) -> None:
+        super().__init__(marks, monitor or Silent(), results)
+        self.client = client
+        _wait_for_none(client, blocks_at_work, marks)
 
-    def __post_init__(self) -> None:
-        _wait_for_none(self.client, blocks_at_work, self.marks)
+    def everywhere(self, function: Callable[[], Any]) -> None:
+        """Call a function on every worker; one that does not answer is left out."""
+        with _cluster_there("between two stages"):
+            self.client.run(function, on_error="ignore")
 
-    def run(
-        self, name: str, function: Callable[..., Stats], blocks: Sequence[Block]
-    ) -> StageResult:
-        """Do the missing blocks of a stage."""
-        result = run_stage(self.client, Stage(name, function, blocks, self.marks), self.monitor)
-        self.results.append(result)
-        return result
-
-    def describe(self) -> Stats:
-        """Give all stages and the peak of each worker process, for a manifest."""
-        peaks: dict[str, int] = {}
-        for result in self.results:
-            for worker, peak in result.peaks.items():
-                peaks[worker] = max(peak, peaks.get(worker, 0))
-        return {
-            "stages": [result.describe() for result in self.results],
-            "workers": [
-                {"worker": worker, "peak_bytes": peak} for worker, peak in sorted(peaks.items())
-            ],
-            "peak_worker_bytes": max(peaks.values(), default=0),
-        }
+    def completed(self, stage: Stage, blocks: Sequence[Block]) -> Generator[Outcome, None, None]:
+        """Submit blocks through a window."""
+        return _completed(self.client, stage, blocks)
 
 
 def map_once(
@@ -178,46 +70,9 @@ def map_once(
     return [found[block.key] for block in blocks]
 
 
-def run_stage(client: distributed.Client, stage: Stage, monitor: Monitor) -> StageResult:
-    """Do the missing blocks of a stage on the cluster and gather their statistics.
-
-    Only a window of blocks is with the scheduler at any time, so a stage of a million blocks
-    costs it no more than a stage of a hundred.
-    """
-    result = StageResult(stage.name, len(stage.blocks), stats=_stats_of_done_blocks(stage))
-    missing = [block for block in stage.blocks if block.key not in result.stats]
-    result.reused = len(result.stats)
-    started = time.perf_counter()
-    monitor.started(result)
-    if missing:
-        (stage.marks / stage.name).mkdir(parents=True, exist_ok=True)
-        with _cluster_there(stage.name):
-            client.run(reset_peak_memory, on_error="ignore")
-        with closing(_completed(client, stage, missing)) as completed:
-            for key, worker, peak, stats in completed:
-                result.stats[key] = stats
-                result.peaks[worker] = max(peak, result.peaks.get(worker, 0))
-                result.seconds = time.perf_counter() - started
-                monitor.advanced(result)
-    result.seconds = time.perf_counter() - started
-    monitor.finished(result)
-    return result
-
-
-def _stats_of_done_blocks(stage: Stage) -> dict[str, Stats]:
-    """Read the marks of a stage: of its blocks, those that are done, and what they told."""
-    names = {path.stem for path in (stage.marks / stage.name).glob("*.json")}
-    read = {
-        block.key: read_mark(stage.mark_path(block.key))
-        for block in stage.blocks
-        if block.key in names
-    }
-    return {key: stats for key, stats in read.items() if stats is not None}
-
-
 def _completed(
     client: distributed.Client, stage: Stage, blocks: Sequence[Block], *, marked: bool = True
-) -> Generator[tuple[str, str, int, Stats], None, None]:
+) -> Generator[Outcome, None, None]:
     """Submit blocks through a window and yield what each of them returned.
 
     When it raises an error, no block is at work any more, so that the caller may begin again.
@@ -229,7 +84,7 @@ def _completed(
     try:
         while True:
             if time.monotonic() - window_read > _WINDOW_REFRESH_SECONDS:
-                with _cluster_there(stage.name):
+                with _cluster_there(f"during stage '{stage.name}'"):
                     threads = sum(client.nthreads().values())
                 window, window_read = max(4, _WINDOW_PER_THREAD * threads), time.monotonic()
             while running.count() < window and (block := next(waiting, None)) is not None:
@@ -267,9 +122,9 @@ def _wait_for_none(
             time.sleep(_POLL_SECONDS)
 
 
-def _outcome(future: distributed.Future[Any], stage_name: str) -> tuple[str, str, int, Stats]:
+def _outcome(future: distributed.Future[Any], stage_name: str) -> Outcome:
     try:
-        outcome: tuple[str, str, int, Stats] = future.result()
+        outcome: Outcome = future.result()
         return outcome
     except KilledWorker as error:
         raise ResourceError(
@@ -279,22 +134,22 @@ def _outcome(future: distributed.Future[Any], stage_name: str) -> tuple[str, str
             "run the same command again to go on."
         ) from error
     except (FutureCancelledError, CommClosedError) as error:
-        raise _cluster_lost(stage_name, error) from error
+        raise _cluster_lost(f"during stage '{stage_name}'", error) from error
 
 
 @contextmanager
-def _cluster_there(stage_name: str) -> Iterator[None]:
+def _cluster_there(when: str) -> Iterator[None]:
     """Say it in words if the scheduler does not answer."""
     try:
         yield
     except OSError as error:
-        raise _cluster_lost(stage_name, error) from error
+        raise _cluster_lost(when, error) from error
 
 
-def _cluster_lost(stage_name: str, error: BaseException) -> FigrlError:
+def _cluster_lost(when: str, error: BaseException) -> FigrlError:
     reason = " ".join(str(error).split()).rstrip(".")
     return FigrlError(
-        f"The Dask cluster went away during stage '{stage_name}' ({reason}). Finished blocks are "
+        f"The Dask cluster went away {when} ({reason}). Finished blocks are "
         "kept; run the same command again to go on."
     )
 

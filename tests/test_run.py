@@ -19,7 +19,9 @@ from pipeline.blocks import blocks_at_work, execute_block
 from pipeline.cluster import ClusterConfig, connect
 from pipeline.errors import BadInputError, FigrlError, ResourceError
 from pipeline.files import read_json, write_json
-from pipeline.run import Block, Job, Silent, Stage, cluster_memory, map_once, run_stage
+from pipeline.job import Block, Silent, Stage
+from pipeline.run import ClusterJob, cluster_memory, map_once
+from tests.staging import run_stage
 
 
 def _count(folder: Path, name: str) -> dict[str, object]:
@@ -181,9 +183,9 @@ def test_a_job_waits_for_blocks_of_one_that_was_killed(client, tmp_path, out):
         time.sleep(0.01)
     assert sum(client.run(blocks_at_work, marks).values()) == 1
     assert sum(client.run(blocks_at_work, tmp_path / "other").values()) == 0
-    Job(client, tmp_path / "other")
+    ClusterJob(client, tmp_path / "other")
     assert not (out / "x.ended").exists()
-    job = Job(client, marks)
+    job = ClusterJob(client, marks)
     assert (out / "x.ended").exists()
     assert sum(client.run(blocks_at_work, marks).values()) == 0
     assert job.run("slow", _slow, [Block("x", (out, "x", 0.0))]).reused == 1
@@ -237,7 +239,7 @@ def _hold(megabytes: int) -> dict[str, int]:
 
 
 def test_the_peak_memory_of_each_worker_is_measured(client, tmp_path):
-    job = Job(client, tmp_path / "marks")
+    job = ClusterJob(client, tmp_path / "marks")
     job.run("small", _hold, [Block(f"{i}", (1,)) for i in range(8)])
     job.run("large", _hold, [Block("x", (300,))])
     job.run("small again", _hold, [Block(f"{i}", (1,)) for i in range(8)])

@@ -26,8 +26,9 @@ from pipeline.ingest.partition import (
 )
 from pipeline.ingest.scan import SCAN_BYTES_PER_EDGE, ScanTask, all_chunks, list_chunks, scan_piece
 from pipeline.ingest.sources import SourceFile, agree, split_into_pieces
+from pipeline.job import Block, Job, StageResult
 from pipeline.measure import human_bytes
-from pipeline.run import Block, ClusterMemory, Job, StageResult
+from pipeline.run import ClusterMemory
 
 _MIN_CHUNK_EDGES, _MAX_CHUNK_EDGES = 1 << 14, 1 << 20
 

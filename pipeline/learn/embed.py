@@ -14,6 +14,7 @@ from pipeline.arrays import ensure_zarr, open_zarr
 from pipeline.blocks import Stats
 from pipeline.costs import Tiling, Tilings
 from pipeline.files import digest, read_json, remove, write_json
+from pipeline.job import Block, Job
 from pipeline.learn.buffers import release_buffers
 from pipeline.learn.certify import (
     EXACT_NODES,
@@ -36,7 +37,6 @@ from pipeline.learn.powers import (
 from pipeline.learn.smooth import Steps, run_smoothing
 from pipeline.learn.vectors import VectorsTask, vectors_block
 from pipeline.plan import EmbedPlan
-from pipeline.run import Block, Job
 from pipeline.store import FORMAT, write_manifest
 
 _VERSIONS = ("figrl", "numpy", "scipy", "numba", "dask", "zarr", "pyarrow")
@@ -59,9 +59,9 @@ def run_stages(job: Job, plan: EmbedPlan, folder: Path) -> dict[str, Any]:
     started = time.time()
     plan = plan.cut_like(_agreed_tilings(folder, plan))
     # A job that failed may have left its own in the workers.
-    job.client.run(release_buffers, on_error="ignore")
+    job.everywhere(release_buffers)
     powers = run_products(job, plan, folder)
-    job.client.run(release_buffers, on_error="ignore")
+    job.everywhere(release_buffers)
     solved = factor_sketch(
         job,
         powers.last,
@@ -81,10 +81,9 @@ def run_stages(job: Job, plan: EmbedPlan, folder: Path) -> dict[str, Any]:
     steps = Steps(plan, folder)
     _write_vectors(job, plan, folder, powers, steps)
     run_smoothing(job, steps)
-    job.client.run(release_buffers, on_error="ignore")
+    job.everywhere(release_buffers)
     manifest = _manifest(job, plan, folder, solved, certificate, started)
     write_manifest(folder, manifest)
-    remove(folder / "work")
     return manifest
 
 

@@ -27,9 +27,9 @@ from pipeline.arrays import ensure_zarr, open_zarr
 from pipeline.blocks import Stats
 from pipeline.costs import Geometry
 from pipeline.files import load_array, save_array
+from pipeline.job import Block, Job
 from pipeline.learn.buffers import thread_buffer
 from pipeline.learn.rows import chunks_of_rows
-from pipeline.run import Block, Job
 from pipeline.tiles import Floats, open_tiles
 
 Matrix = npt.NDArray[np.float64]

@@ -21,11 +21,11 @@ from pipeline.blocks import Stats
 from pipeline.costs import tall_rows
 from pipeline.files import remove
 from pipeline.graph import Graph
+from pipeline.job import Block, Job
 from pipeline.learn.factor import Method, factor_sketch, projector
 from pipeline.learn.rows import chunks_of_rows, write_pieces
 from pipeline.learn.sketch import SketchTask, sketch_tile
 from pipeline.plan import EmbedPlan
-from pipeline.run import Block, Job
 from pipeline.stages import LOOK_EVERY
 from pipeline.tiles import Floats, open_tiles
 

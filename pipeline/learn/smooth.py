@@ -20,11 +20,11 @@ from pipeline.arrays import ensure_zarr
 from pipeline.blocks import Stats
 from pipeline.files import remove
 from pipeline.graph import Graph
+from pipeline.job import Block, Job
 from pipeline.learn.kernels import scale_to_unit
 from pipeline.learn.powers import make_matrix, run_product
 from pipeline.learn.rows import chunks_of_rows, write_pieces
 from pipeline.plan import EmbedPlan
-from pipeline.run import Block, Job
 from pipeline.tiles import Floats, open_tiles
 
 

@@ -24,9 +24,10 @@ from pipeline.files import digest, remove
 from pipeline.graph import Graph, graph_from_manifest
 from pipeline.ingest.build import build_graph
 from pipeline.ingest.sources import SourceFile, find_files
+from pipeline.job import Block
 from pipeline.measure import human_bytes
 from pipeline.recipe import Recipe
-from pipeline.run import Block, ClusterMemory, Job, cluster_memory
+from pipeline.run import ClusterJob, ClusterMemory, cluster_memory
 from pipeline.serve.embedding import Embedding, open_store
 from pipeline.serve.export import (
     ExportTask,
@@ -37,7 +38,8 @@ from pipeline.serve.export import (
     parts_beside,
     vectors_schema,
 )
-from pipeline.serve.fold_in import BLOCK_ROWS, FoldTask, fold_stages
+from pipeline.serve.fold_in import BLOCK_ROWS, fold_stages
+from pipeline.serve.matching import FoldTask
 from pipeline.store import existing_store, store_paths
 
 _INPUT_COUNTS = ("rows_read", "rows_rejected", "self_loops_dropped", "repeated_edges_merged")
@@ -106,7 +108,7 @@ def fold_in(
         Memory that each worker process may use.
     **options
         Fields of `pipeline.config.FoldInConfig`: ``source``, ``target``, ``weight``,
-        ``on_bad_edges``, ``degrees``, ``known``.
+        ``on_bad_edges``, ``degrees``, ``known``, ``rounds``.
 
     Returns
     -------
@@ -153,8 +155,9 @@ def run_fold_in(
         folder = store_paths(store).work / f"fold-in-{identity}"
         check_target(out, folder, overwrite=overwrite)
         forget_delivered(folder, parts_beside(out, folder))
-        job = Job(client, folder / "marks", session.monitor)
-        graph_job = Job(client, folder / "graph" / "work" / "marks", session.monitor, job.results)
+        job = ClusterJob(client, folder / "marks", session.monitor)
+        graph_marks = folder / "graph" / "work" / "marks"
+        graph_job = ClusterJob(client, graph_marks, session.monitor, job.results)
         facts = build_graph(graph_job, sources, reading, memory, folder / "graph")
         task = FoldTask(
             known=known,
@@ -165,6 +168,7 @@ def run_fold_in(
             extended=config.degrees == "extended",
             recompute=config.known == "recompute",
             recipe=Recipe(**embedding.manifest["recipe"]),
+            rounds=config.rounds,
         )
         counts = fold_stages(job, task)
         counts |= {name: facts[name] for name in _INPUT_COUNTS}
@@ -261,7 +265,7 @@ def run_export(
     blocks = [Block(f"{block:06d}", (task, block)) for block in range(graph.blocks)]
     with client_at_hand(session.client, session.limit_bytes) as client:
         forget_delivered(work, task.out)
-        job = Job(client, work / "marks", session.monitor)
+        job = ClusterJob(client, work / "marks", session.monitor)
         written = job.run("export", export_block, blocks)
         deliver(job, task.out, vectors_schema(graph, embedding.dim), out)
         remove(work)

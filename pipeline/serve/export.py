@@ -17,7 +17,7 @@ from pipeline.errors import ConfigError
 from pipeline.files import remove, write_text, written_aside
 from pipeline.graph import Graph
 from pipeline.ingest.arrow import parquet_id_type
-from pipeline.run import Block, Job
+from pipeline.job import Block, Job
 
 
 def vectors_schema(graph: Graph, dim: int) -> pa.Schema:

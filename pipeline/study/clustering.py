@@ -49,9 +49,9 @@ def kmeans(
 
 
 def kmeans_in_memory(
-    vectors: npt.NDArray[Any], clusters: int, *, seed: int = 0
+    vectors: npt.NDArray[Any], clusters: int, *, seed: int = 0, starts: int = 1
 ) -> tuple[Labels, Centers]:
-    """Cluster vectors that fit into memory: k-means++, one start, 25 rounds.
+    """Cluster vectors that fit into memory: k-means++, 25 rounds, the best of some starts.
 
     Returns
     -------
@@ -61,7 +61,7 @@ def kmeans_in_memory(
     from sklearn.cluster import KMeans
     from sklearn.exceptions import ConvergenceWarning
 
-    model = KMeans(clusters, init="k-means++", n_init=1, max_iter=25, random_state=seed)
+    model = KMeans(clusters, init="k-means++", n_init=starts, max_iter=25, random_state=seed)
     with warnings.catch_warnings():
         # Fewer distinct vectors than clusters is a result too.
         warnings.simplefilter("ignore", ConvergenceWarning)

@@ -14,9 +14,10 @@ import pytest
 from jobs.main import main
 from pipeline import embed, export, fold_in, ingest, open_store
 from pipeline.errors import FigrlError
-from pipeline.run import Block, Silent, Stage, run_stage
+from pipeline.job import Block, Silent, Stage
 from tests.faults.processes import wait_until
 from tests.faults.workload import EMBED, INGEST, JOBS, Workload, bits, output
+from tests.staging import run_stage
 
 
 def start_dask(*arguments):

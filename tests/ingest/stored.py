@@ -17,7 +17,7 @@ from pipeline.config import IngestConfig
 from pipeline.errors import BadInputError
 from pipeline.graph import Graph, open_graph
 from pipeline.ingest.partition import edges_path, nodes_path
-from pipeline.run import Monitor, Silent
+from pipeline.job import Monitor, Silent
 from pipeline.store import existing_store
 from tests.reference import DenseGraph
 

@@ -18,7 +18,7 @@ from pipeline.errors import BadInputError
 from pipeline.ingest import sources
 from pipeline.ingest.arrow import IdKind, id_type, write_ids
 from pipeline.ingest.ids import IdIndex, range_path
-from pipeline.run import Silent, StageResult
+from pipeline.job import Silent, StageResult
 from tests.ingest.stored import assert_holds, ids_of, ingested
 from tests.reference import write_edges
 

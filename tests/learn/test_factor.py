@@ -18,7 +18,7 @@ from pipeline.learn.factor import (
     fix_signs,
     projector,
 )
-from pipeline.run import Job
+from pipeline.run import ClusterJob
 
 
 def stored(path, matrix, chunk_rows):
@@ -99,7 +99,7 @@ def test_both_ways_give_the_same_decomposition(seed, columns, decay):
 def test_ill_conditioned_sketches_take_a_way_to_trust(client, tmp_path, values, method):
     matrix = with_spectrum(4000, values)
     sketch = stored(tmp_path / "sketch", matrix, 128)
-    job = Job(client, tmp_path / "marks")
+    job = ClusterJob(client, tmp_path / "marks")
     solved = factor_sketch(
         job,
         sketch,
@@ -120,7 +120,7 @@ def test_ill_conditioned_sketches_take_a_way_to_trust(client, tmp_path, values, 
 def test_noise_is_not_taken_for_a_direction(client, tmp_path):
     matrix = with_spectrum(500, np.array([1.0, 0.5, 0, 0]))
     sketch = stored(tmp_path / "sketch", matrix, 64)
-    job = Job(client, tmp_path / "marks")
+    job = ClusterJob(client, tmp_path / "marks")
     solved = factor_sketch(
         job,
         sketch,

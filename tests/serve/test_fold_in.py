@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipeline import embed as accurate
 from pipeline import fold_in, ingest
+from pipeline.arrays import open_zarr
 from pipeline.errors import BadInputError, ConfigError
+from tests.learn.test_accurate import planted_edges
 from tests.learn.test_embed import embed, random_edges
 from tests.reference import DenseGraph, DensePaper, write_edges
 
@@ -203,3 +208,45 @@ def test_bad_rows_are_set_aside_beside_the_output(client, learnt, tmp_path):
     )
     assert folded.counts["rows_rejected"] == 1
     assert list((tmp_path / "v.parquet.quarantine").glob("*.parquet"))
+
+
+@pytest.mark.parametrize("rounds", [1, 2, 4])
+def test_smoothed_vectors_are_passed_on_between_new_nodes(client, tmp_path, monkeypatch, rounds):
+    """Against the sums themselves; in small blocks, so that neighbours lie in others."""
+    monkeypatch.setattr("pipeline.serve.calls.BLOCK_ROWS", 4)
+    path = write_edges(tmp_path / "edges.parquet", planted_edges(2, weighted=True))
+    ingest(path, store=tmp_path / "store", client=client, block_rows=64)
+    run = accurate(tmp_path / "store", dim=6, smoothing=3, client=client)
+    basis = dict(zip(run.ids().to_pylist(), np.asarray(open_zarr(run.path / "basis")), strict=True))
+    rng = np.random.default_rng(4)
+    new = [2000 + i for i in range(14)]
+    known = [(n, int(rng.integers(0, 240)), float(rng.uniform(0.5, 2))) for n in new[:8]]
+    between = [(a, b, float(rng.uniform(0.5, 2))) for a, b in itertools.pairwise(new[:-1])]
+    edges = [*known, *between, (new[-1], 9999, 1.0)]
+    folded = fold_in(
+        tmp_path / "store",
+        write_edges(tmp_path / "new.parquet", edges),
+        out=tmp_path / "out.parquet",
+        rounds=rounds,
+        client=client,
+    )
+    sources = {a for a, _, _ in edges}
+    vectors = {node: np.zeros(6) for node in sources}
+    for number in range(rounds):
+        sums = {node: np.zeros(6) for node in sources}
+        for a, b, weight in edges:
+            if b in basis:
+                sums[a] += weight * basis[b]
+            elif b in sources and number:
+                sums[a] += weight * vectors[b]
+                sums[b] += weight * vectors[a]
+        vectors = {n: s / max(np.linalg.norm(s), 1e-30) for n, s in sums.items()}
+    found = as_dict(folded)
+    assert set(found) == sources
+    for node in sources:
+        np.testing.assert_allclose(found[node], vectors[node], atol=2e-6)
+    reached = {node for node, vector in vectors.items() if np.any(vector)}
+    assert len(reached) == 8 + rounds - 1, "a round reaches one node further along the chain"
+    assert folded.counts["edges_between_new_nodes"] == len(
+        [b for _, b, _ in between if b in sources]
+    )

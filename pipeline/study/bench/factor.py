@@ -14,9 +14,10 @@ from pipeline.arrays import ensure_zarr, open_zarr, write_rows
 from pipeline.blocks import Stats
 from pipeline.cluster import ClusterConfig, connect
 from pipeline.costs import Geometry
+from pipeline.job import Block
 from pipeline.learn.factor import factor_sketch, projector
 from pipeline.learn.rows import chunks_of_rows
-from pipeline.run import Block, Job
+from pipeline.run import ClusterJob
 from pipeline.study.bench.lines import Line
 from pipeline.study.bench.process import run_apart
 from pipeline.tiles import open_tiles
@@ -52,7 +53,7 @@ def ours(folder: str, dim: int) -> None:
     """Factor and project with figrl, cluster included."""
     root = Path(folder)
     with connect(ClusterConfig()) as client:
-        job = Job(client, root / "marks")
+        job = ClusterJob(client, root / "marks")
         shape = open_tiles(root / "sketch").shape
         factor_sketch(
             job,
