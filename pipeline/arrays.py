@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import zarr
+from zarr.core.buffer import Buffer
+from zarr.storage import MemoryStore
 
 from pipeline.errors import BadInputError
 from pipeline.files import remove, written_aside
@@ -28,15 +31,24 @@ def ensure_zarr(
             return
     remove(path)
     with written_aside(path) as aside:
-        zarr.create_array(
-            store=str(aside),
-            shape=shape,
-            chunks=chunks,
-            dtype=np.dtype(dtype),
-            compressors=None,
-            fill_value=0,
-            config={"write_empty_chunks": True},
-        )
+        aside.mkdir()
+        (aside / "zarr.json").write_bytes(_metadata(shape, chunks, np.dtype(dtype).str))
+
+
+@lru_cache(maxsize=32)
+def _metadata(shape: tuple[int, ...], chunks: tuple[int, ...], dtype: str) -> bytes:
+    """Metadata as zarr itself writes them; a run makes dozens of arrays of the same kind."""
+    store: dict[str, Buffer] = {}
+    zarr.create_array(
+        store=MemoryStore(store),
+        shape=shape,
+        chunks=chunks,
+        dtype=np.dtype(dtype),
+        compressors=None,
+        fill_value=0,
+        config={"write_empty_chunks": True},
+    )
+    return store["zarr.json"].to_bytes()
 
 
 def open_zarr(path: Path) -> zarr.Array[Any]:

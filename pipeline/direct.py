@@ -43,9 +43,10 @@ def is_aligned(memory: npt.NDArray[np.generic]) -> bool:
     return whole and memory.ctypes.data % ALIGNMENT == 0
 
 
-def write_direct(path: Path, content: Bytes) -> None:
+def write_direct(path: Path, content: Bytes, *, cached: bool = False) -> None:
     """Write a file, past the cache if it is large; `content` is of `aligned_empty`."""
-    descriptor = _open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, content.size)
+    size = 0 if cached else content.size
+    descriptor = _open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, size)
     try:
         whole = content.size // ALIGNMENT * ALIGNMENT
         _write_all(descriptor, content[:whole])
@@ -58,7 +59,9 @@ def write_direct(path: Path, content: Bytes) -> None:
         os.close(descriptor)
 
 
-def read_direct(path: Path, out: Bytes, *, offset: int = 0, size: int | None = None) -> None:
+def read_direct(
+    path: Path, out: Bytes, *, offset: int = 0, size: int | None = None, cached: bool = False
+) -> None:
     """Fill `out`, which is of `aligned_empty`, from a file.
 
     Parameters
@@ -69,9 +72,11 @@ def read_direct(path: Path, out: Bytes, *, offset: int = 0, size: int | None = N
         Where in the file it begins.
     size : int, optional
         Bytes that the file has to have; by default, those of `out`.
+    cached : bool
+        Whether it was written through the cache, and so is likely there.
     """
     wanted = out.size if size is None else size
-    descriptor = _open(path, os.O_RDONLY, 0 if offset % ALIGNMENT else out.size)
+    descriptor = _open(path, os.O_RDONLY, 0 if cached or offset % ALIGNMENT else out.size)
     try:
         found = os.fstat(descriptor).st_size
         if found != wanted:

@@ -22,6 +22,8 @@ from pipeline.files import read_json, written_aside
 
 Floats = npt.NDArray[np.float32]
 
+_SMALL_BYTES = 64 * (1 << 20)
+
 
 @dataclass
 class Tiles:
@@ -44,7 +46,7 @@ class Tiles:
         for chunk_path, _, part in self._parts(corner, values):
             content = self._whole_chunk(part)
             with written_aside(chunk_path) as aside:
-                write_direct(aside, content.reshape(-1).view(np.uint8))
+                write_direct(aside, content.reshape(-1).view(np.uint8), cached=self._is_small)
 
     def read(self, corner: tuple[int, int], out: Floats) -> Floats:
         """Fill `out` with the tile at `corner`, the first column of a chunk, and return it."""
@@ -60,6 +62,7 @@ class Tiles:
                     content.reshape(-1).view(np.uint8),
                     offset=first_row * row_bytes,
                     size=self.chunks[0] * row_bytes,
+                    cached=self._is_small,
                 )
             except (FileNotFoundError, WrongSizeError) as error:
                 reason = "is missing" if isinstance(error, FileNotFoundError) else str(error)
@@ -70,6 +73,11 @@ class Tiles:
             if not direct:
                 part[:] = content[:, : part.shape[1]]
         return out
+
+    @property
+    def _is_small(self) -> bool:
+        """Whether the matrix may lie in the system's cache: it pushes nothing out of there."""
+        return 4 * math.prod(self.shape) <= _SMALL_BYTES
 
     def _parts(self, corner: tuple[int, int], tile: Floats) -> Iterator[tuple[Path, int, Floats]]:
         """Chunks that a tile touches: the path and the first row of each, its part of the tile."""

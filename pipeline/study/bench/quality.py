@@ -1,7 +1,8 @@
 """Quality: figrl and its peers on real graphs, by what k-means makes of their vectors.
 
 Every method learns in a process of its own, from a graph that is stored already; what is measured
-is the call itself, on a cluster that runs already and with libraries imported. Its vectors are
+is the call itself, the second one in its process: libraries are imported, kernels loaded, and
+figrl's cluster runs already. Its vectors are
 clustered as they come (k-means++, 25 rounds, seed 0): with one start, and the small graphs that
 have labels with ten, for there one start is mostly luck.
 """
@@ -9,24 +10,27 @@ have labels with ten, for there one start is mostly luck.
 from __future__ import annotations
 
 import gzip
-import importlib
 import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import distributed
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import scipy.sparse
 
-from pipeline.api import Session, run_embed
+from pipeline.api import Session, run_embed, run_ingest
 from pipeline.cluster import ClusterConfig, connect
-from pipeline.config import EmbedConfig
+from pipeline.config import EmbedConfig, IngestConfig
 from pipeline.errors import FigrlError
 from pipeline.files import remove
 from pipeline.graph import Graph
 from pipeline.serve.embedding import open_store
 from pipeline.study.bench.lines import Figure, Score
-from pipeline.study.bench.peers import PEERS, is_installed
+from pipeline.study.bench.peers import PEERS, is_installed, warm_up_graph
 from pipeline.study.bench.process import Measured, TookTooLongError, run_apart, run_within
 from pipeline.study.clustering import agreement, kmeans_in_memory
 from pipeline.study.metrics import Labels, modularity
@@ -148,7 +152,7 @@ def _score(
 def ours(store: str, dim: int, out: str, **options: Any) -> dict[str, Any]:
     """Embed with figrl; the clock runs from the stored graph to the stored vectors."""
     with connect(ClusterConfig()) as client:
-        client.run(importlib.import_module, "pipeline.learn.embed")
+        _warm_up(client, dim)
         started = time.perf_counter()
         report = run_embed(store, EmbedConfig(dim=dim, **options), Session(client))
         seconds = time.perf_counter() - started
@@ -158,6 +162,16 @@ def ours(store: str, dim: int, out: str, **options: Any) -> dict[str, Any]:
     remove(embedding.path)
     certificate = report["certificate"] or {}
     return {"seconds": seconds, "cost_bound": certificate.get("cost_bound")}
+
+
+def _warm_up(client: distributed.Client, dim: int) -> None:
+    """Have the workers load their kernels, as peers do in a first call."""
+    edges = scipy.sparse.triu(warm_up_graph()).tocoo()
+    with tempfile.TemporaryDirectory(prefix="figrl-bench-") as folder:
+        path = Path(folder, "edges.parquet")
+        pq.write_table(pa.table({"source": edges.row, "target": edges.col}), path)
+        run_ingest(path, Path(folder, "store"), IngestConfig(), Session(client))
+        run_embed(Path(folder, "store"), EmbedConfig(dim=dim), Session(client))
 
 
 def read_labels(path: Path, graph: Graph) -> Labels | None:
