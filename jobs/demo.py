@@ -17,8 +17,8 @@ from jobs.options import running_options, session
 from pipeline.api import Session, run_embed, run_ingest
 from pipeline.config import EmbedConfig, FoldInConfig, IngestConfig
 from pipeline.measure import human_bytes, human_seconds
-from pipeline.serve.calls import run_fold_in
 from pipeline.serve.embedding import open_store
+from pipeline.serve.fold_calls import run_fold_in
 from pipeline.study.planted import PlantedGraph
 
 

@@ -11,7 +11,7 @@ from jobs.console import emit, facts, stages_table
 from jobs.options import config_options, running_options, session, store_option
 from pipeline.config import FoldInConfig, make_config
 from pipeline.measure import human_seconds
-from pipeline.serve.calls import run_fold_in
+from pipeline.serve.fold_calls import run_fold_in
 from pipeline.store import existing_store
 
 

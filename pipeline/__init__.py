@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pipeline.api import embed, ingest
     from pipeline.graph import Graph
-    from pipeline.serve.calls import FoldedNodes, export, fold_in
+    from pipeline.serve.calls import export
     from pipeline.serve.embedding import Embedding, StoreView, open_store
+    from pipeline.serve.fold_calls import FoldedNodes, fold_in
 
 __all__ = [
     "Embedding",
@@ -32,7 +33,8 @@ __all__ = [
 _HOMES = {
     "api": ("embed", "ingest"),
     "graph": ("Graph",),
-    "serve.calls": ("FoldedNodes", "export", "fold_in"),
+    "serve.calls": ("export",),
+    "serve.fold_calls": ("FoldedNodes", "fold_in"),
     "serve.embedding": ("Embedding", "StoreView", "open_store"),
 }
 

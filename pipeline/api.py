@@ -28,8 +28,17 @@ from pipeline.near import run_near
 from pipeline.plan import plan_embedding
 from pipeline.recipe import make_recipe
 from pipeline.run import ClusterJob, cluster_memory, map_once
+from pipeline.serve.align import align_run
 from pipeline.serve.embedding import Embedding, open_store
-from pipeline.store import FORMAT, existing_store, read_manifest, store_paths, write_manifest
+from pipeline.serve.publish import publish_run
+from pipeline.store import (
+    FORMAT,
+    StorePaths,
+    existing_store,
+    read_manifest,
+    store_paths,
+    write_manifest,
+)
 
 PathLike = str | os.PathLike[str]
 
@@ -93,32 +102,13 @@ def run_ingest(
     edges: PathLike | Sequence[PathLike], store: PathLike, config: IngestConfig, session: Session
 ) -> dict[str, Any]:
     """Ingest and tell what happened; see `ingest`."""
-    started = time.perf_counter()
     paths = store_paths(store)
     files = find_files([edges] if isinstance(edges, str | os.PathLike) else edges)
     with client_at_hand(session.client, session.limit_bytes) as client, paths.locked("ingest"):
-        memory = cluster_memory(client, session.limit_bytes)
         sources = inspect_files(client, files, config)
-        agree(sources, config)
-        version = digest(ingest_identity(sources, config))
-        folder = paths.graph(version)
-        done_before = (folder / "manifest.json").exists()
-        if not done_before:
-            job = ClusterJob(client, folder / "work" / "marks", session.monitor)
-            facts = build_graph(job, sources, config, memory, folder)
-            manifest = {
-                "graph": facts,
-                "config": config.significant(),
-                "files": len(sources),
-                "input_bytes": sum(source.size_bytes for source in sources),
-                "created": round(time.time(), 3),
-                "seconds": round(time.perf_counter() - started, 3),
-                **job.describe(),
-            }
-            write_manifest(folder, manifest)
-        remove(folder / "work")
+        version, done_before = ingest_graph(client, paths, sources, config, session)
         paths.set_latest_graph(version)
-    manifest = read_manifest(folder)
+    manifest = read_manifest(paths.graph(version))
     return {
         "store": str(paths.root),
         "graph_version": version,
@@ -126,6 +116,37 @@ def run_ingest(
         **manifest["graph"],
         **{key: value for key, value in manifest.items() if key not in ("graph", "format")},
     }
+
+
+def ingest_graph(
+    client: distributed.Client,
+    paths: StorePaths,
+    sources: Sequence[SourceFile],
+    config: IngestConfig,
+    session: Session,
+) -> tuple[str, bool]:
+    """Store a graph in a store that is locked; its name, and whether it was there before."""
+    started = time.perf_counter()
+    agree(sources, config)
+    version = digest(ingest_identity(sources, config))
+    folder = paths.graph(version)
+    done_before = (folder / "manifest.json").exists()
+    if not done_before:
+        memory = cluster_memory(client, session.limit_bytes)
+        job = ClusterJob(client, folder / "work" / "marks", session.monitor)
+        facts = build_graph(job, sources, config, memory, folder)
+        manifest = {
+            "graph": facts,
+            "config": config.significant(),
+            "files": len(sources),
+            "input_bytes": sum(source.size_bytes for source in sources),
+            "created": round(time.time(), 3),
+            "seconds": round(time.perf_counter() - started, 3),
+            **job.describe(),
+        }
+        write_manifest(folder, manifest)
+    remove(folder / "work")
+    return version, done_before
 
 
 def ingest_identity(sources: Sequence[SourceFile], config: IngestConfig) -> Any:
@@ -175,26 +196,55 @@ def run_embed(store: PathLike, config: EmbedConfig, session: Session) -> dict[st
     paths = existing_store(store)
     early = open_graph(paths)
     make_recipe(config, nodes=early.nodes, mean_degree=early.mean_degree)
-    with client_at_hand(session.client, session.limit_bytes) as client, paths.locked("embed"):
-        graph = open_graph(paths)
-        plan = plan_embedding(graph, config, cluster_memory(client, session.limit_bytes))
-        name = run_name(plan)
-        folder = paths.run(name)
-        done_before = (folder / "manifest.json").exists()
-        if not done_before:
-            plan.check(free_bytes(paths.root))
-            for note in plan.notes:
-                session.monitor.note(note)
-            job = ClusterJob(client, folder / "work" / "marks", session.monitor)
-            if plan.is_small:
-                run_near(job, "embedding", run_stages, plan, folder)
-            else:
-                run_stages(job, plan, folder)
-        remove(folder / "work")
-        paths.publish(name)
-    manifest = read_manifest(folder)
+    with (
+        client_at_hand(session.client, session.limit_bytes) as client,
+        paths.locked("embed") as lock,
+    ):
+        name, done_before = learn_run(client, paths, open_graph(paths), config, session)
+        publish_run(paths, name, lock)
+    manifest = read_manifest(paths.run(name))
     return {
         "store": str(paths.root),
         "already_done": done_before,
         **{key: value for key, value in manifest.items() if key != "format"},
     }
+
+
+def learn_run(
+    client: distributed.Client,
+    paths: StorePaths,
+    graph: Graph,
+    config: EmbedConfig,
+    session: Session,
+    *,
+    reference: Embedding | None = None,
+    facts: dict[str, Any] | None = None,
+) -> tuple[str, bool]:
+    """Learn a run in a store that is locked; its name, and whether it was there before.
+
+    Parameters
+    ----------
+    client, paths, graph, config, session
+    reference : Embedding, optional
+        Run onto whose vectors the new ones are rotated.
+    facts : dict, optional
+        What the manifest is to say too.
+    """
+    plan = plan_embedding(graph, config, cluster_memory(client, session.limit_bytes))
+    name = run_name(plan, None if reference is None else reference.run)
+    folder = paths.run(name)
+    done_before = (folder / "manifest.json").exists()
+    if not done_before:
+        plan.check(free_bytes(paths.root))
+        for note in plan.notes:
+            session.monitor.note(note)
+        job = ClusterJob(client, folder / "work" / "marks", session.monitor)
+        if plan.is_small:
+            manifest = run_near(job, "embedding", run_stages, plan, folder)
+        else:
+            manifest = run_stages(job, plan, folder)
+        if reference is not None:
+            manifest |= align_run(job, folder, graph, reference)
+        write_manifest(folder, {**manifest, **(facts or {})})
+    remove(folder / "work")
+    return name, done_before

@@ -77,16 +77,17 @@ class _Notes(Silent):
         self.notes.append(text)
 
 
-def run_near(job: Job, name: str, function: Callable[..., Any], *args: Any) -> None:
+def run_near(job: Job, name: str, function: Callable[..., Stats], *args: Any) -> Stats:
     """Call ``function(near_job, *args)`` on a worker, as the only block of a stage of `job`."""
     block = Block("all", (job.marks, function, args))
     done = job.run(name, _do_near, [block]).stats["all"]
     for note in done["notes"]:
         job.monitor.note(note)
+    result: Stats = done["result"]
+    return result
 
 
-def _do_near(marks: Path, function: Callable[..., Any], args: tuple[Any, ...]) -> Stats:
+def _do_near(marks: Path, function: Callable[..., Stats], args: tuple[Any, ...]) -> Stats:
     threads = int(distributed.get_worker().state.nthreads)
     with NearJob(marks, threads) as near:
-        function(near, *args)
-        return {"notes": near.notes}
+        return {"result": function(near, *args), "notes": near.notes}

@@ -5,6 +5,7 @@
       graph/latest     names the graph that was ingested last
       runs/RUN/        sketch, factor, basis, embedding, manifest.json
       current          names the published run
+      history.jsonl    what was published, refused and deleted, and when
       work/            blocks of jobs that are not finished
 
 A graph or a run exists when its manifest does; the manifest is written last.
@@ -12,8 +13,6 @@ A graph or a run exists when its manifest does; the manifest is written last.
 
 from __future__ import annotations
 
-import fcntl
-import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,9 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipeline.errors import BadInputError, ConfigError, StoreInUseError
+from pipeline.errors import BadInputError, ConfigError
 from pipeline.files import read_json, write_json, write_text
-from pipeline.measure import process_name
+from pipeline.lock import Lock, locked
 
 FORMAT = 2
 """Version of the layout on disk; part of what identifies a graph and a run."""
@@ -80,36 +79,10 @@ class StorePaths:
         return [path.parent.name for path in manifests]
 
     @contextmanager
-    def locked(self, purpose: str) -> Iterator[None]:
-        """Keep other jobs from writing to the store while this one does.
-
-        The lock is the operating system's, so it ends with the process, however that ends.
-        """
-        self.root.mkdir(parents=True, exist_ok=True)
-        with (self.root / ".lock").open("a+", encoding="utf-8") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
-                file.seek(0)
-                raise StoreInUseError(
-                    f"The store {self.root} is in use by {_owner(file.read())}. Wait until that "
-                    "job has ended, or end it, and try again."
-                ) from error
-            file.truncate(0)
-            json.dump({"purpose": purpose, "process": process_name()}, file)
-            file.flush()
-            try:
-                yield
-            finally:
-                file.truncate(0)
-
-
-def _owner(text: str) -> str:
-    try:
-        owner = json.loads(text)
-        return f"'{owner['purpose']}' (process {owner['process']})"
-    except (ValueError, KeyError, TypeError):
-        return "another job"
+    def locked(self, purpose: str) -> Iterator[Lock]:
+        """Keep other jobs from writing to the store while this one does."""
+        with locked(self.root, purpose) as lock:
+            yield lock
 
 
 def _read_name(path: Path) -> str | None:

@@ -24,13 +24,13 @@ def _count(folder: Path, number: int) -> dict[str, int]:
     return {"number": number}
 
 
-def _two_stages(job: Job, folder: Path, flag: Path) -> None:
+def _two_stages(job: Job, folder: Path, flag: Path) -> dict[str, int]:
     first = job.run("first", _count, [Block(f"{i}", (folder, i)) for i in range(5)])
     job.monitor.note(f"{first.reused} reused")
     if not flag.exists():
         flag.touch()
         raise BadInputError("stopped on purpose")
-    job.run("second", _count, [Block("9", (folder, 9))])
+    return job.run("second", _count, [Block("9", (folder, 9))]).stats["9"]
 
 
 class Heard(Silent):
@@ -52,7 +52,8 @@ def test_finished_blocks_are_not_done_again(client, tmp_path):
     heard = Heard()
     with pytest.raises(BadInputError, match="on purpose"):
         run_near(ClusterJob(client, tmp_path / "marks", heard), "whole", _two_stages, *args)
-    run_near(ClusterJob(client, tmp_path / "marks", heard), "whole", _two_stages, *args)
+    done = run_near(ClusterJob(client, tmp_path / "marks", heard), "whole", _two_stages, *args)
+    assert done == {"number": 9}
     assert heard.notes == ["5 reused"]
     assert heard.stages == ["whole"]
     assert [read_json(path) for path in sorted((tmp_path / "out").iterdir())] == [1] * 6

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +27,7 @@ from pipeline.files import (
     write_text,
     written_aside,
 )
+from pipeline.lock import owner_of
 from pipeline.store import FORMAT, existing_store, read_manifest, store_paths, write_manifest
 
 HOLD_LOCK = """
@@ -54,7 +56,7 @@ def holder(tmp_path):
 
 def test_a_locked_store_names_its_owner_and_is_free_when_that_dies(holder, tmp_path):
     paths = store_paths(tmp_path / "store")
-    expected = rf"'embed' \(process {os.uname().nodename}:{holder.pid}\)"
+    expected = rf"'embed' \(process {os.uname().nodename}:{holder.pid}, running for .* ago\)"
     with pytest.raises(StoreInUseError, match=expected) as caught, paths.locked("ingest"):
         pytest.fail("two jobs have the lock")
     assert caught.value.exit_code == 6
@@ -69,16 +71,52 @@ def test_a_lock_ends_with_its_job_also_after_an_error(tmp_path):
     for _ in range(2):
         with pytest.raises(KeyError), paths.locked("ingest"):
             raise KeyError
-    assert (tmp_path / ".lock").read_text() == ""
+    assert owner_of(tmp_path) is None
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "7", "{}"])
 def test_an_owner_that_cannot_be_read_is_another_job(tmp_path, text):
     paths = store_paths(tmp_path)
     with paths.locked("ingest"):
-        (tmp_path / ".lock").write_text(text)
+        (tmp_path / ".owner.json").write_text(text)
         with pytest.raises(StoreInUseError, match="another job"), paths.locked("embed"):
             pass
+
+
+def test_an_owner_elsewhere_keeps_the_store_while_it_shows_signs_of_life(tmp_path):
+    """As on a file system where this machine does not see the locks of another."""
+    paths = store_paths(tmp_path)
+    owner = {"purpose": "reindex", "process": "elsewhere:7", "token": "x", "since": 0.0}
+    write_json(tmp_path / ".owner.json", {**owner, "beat": time.time() - 10})
+    with (
+        pytest.raises(StoreInUseError, match=r"'reindex' \(process elsewhere:7"),
+        paths.locked("embed"),
+    ):
+        pass
+    write_json(tmp_path / ".owner.json", {**owner, "beat": time.time() - 90})
+    with paths.locked("embed") as lock:
+        lock.check()
+        found = owner_of(tmp_path)
+        assert found is not None
+        assert found["purpose"] == "embed"
+        write_json(tmp_path / ".owner.json", {**owner, "beat": time.time()})
+        with pytest.raises(StoreInUseError, match="taken over by 'reindex'"):
+            lock.check()
+    assert owner_of(tmp_path) is not None, "it belongs to the other"
+
+
+def test_a_heart_beats(tmp_path, monkeypatch):
+    monkeypatch.setattr("pipeline.lock.BEAT_SECONDS", 0.02)
+    with store_paths(tmp_path).locked("embed"):
+        first = owner_of(tmp_path)
+        deadline = time.monotonic() + 20
+        while owner_of(tmp_path) == first and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert first is not None
+        later = owner_of(tmp_path)
+        assert later is not None
+        assert later["beat"] > first["beat"]
+        assert later["since"] == first["since"]
 
 
 def test_readers_see_one_published_run_or_the_other(tmp_path):

@@ -37,24 +37,25 @@ from pipeline.learn.powers import (
 from pipeline.learn.smooth import Steps, run_smoothing
 from pipeline.learn.vectors import VectorsTask, vectors_block
 from pipeline.plan import EmbedPlan
-from pipeline.store import FORMAT, write_manifest
+from pipeline.store import FORMAT
 
 _VERSIONS = ("figrl", "numpy", "scipy", "numba", "dask", "zarr", "pyarrow")
 
 
-def run_name(plan: EmbedPlan) -> str:
+def run_name(plan: EmbedPlan, reference: str | None = None) -> str:
     """Name of a run: a digest of the graph and of all that changes the result."""
     recipe = plan.recipe.describe()
-    return digest({"format": FORMAT, "graph": plan.graph.version, "recipe": recipe})
+    identity = {"format": FORMAT, "graph": plan.graph.version, "recipe": recipe}
+    return digest(identity | ({"reference": reference} if reference else {}))
 
 
 def run_stages(job: Job, plan: EmbedPlan, folder: Path) -> dict[str, Any]:
-    """Do what is missing of a run in its folder, and write its manifest.
+    """Do what is missing of a run in its folder.
 
     Returns
     -------
     dict
-        The manifest.
+        What its manifest will say.
     """
     started = time.time()
     plan = plan.cut_like(_agreed_tilings(folder, plan))
@@ -82,9 +83,7 @@ def run_stages(job: Job, plan: EmbedPlan, folder: Path) -> dict[str, Any]:
     _write_vectors(job, plan, folder, powers, steps)
     run_smoothing(job, steps)
     job.everywhere(release_buffers)
-    manifest = _manifest(job, plan, folder, solved, certificate, started)
-    write_manifest(folder, manifest)
-    return manifest
+    return _manifest(job, plan, folder, solved, certificate, started)
 
 
 def _agreed_tilings(folder: Path, plan: EmbedPlan) -> Tilings:

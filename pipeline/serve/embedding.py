@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import html
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,11 +17,14 @@ from pipeline.arrays import open_zarr
 from pipeline.errors import BadInputError
 from pipeline.graph import Graph, open_graph
 from pipeline.ingest.arrow import id_type, sorted_ids
+from pipeline.lease import Lease
 from pipeline.measure import human_bytes, human_seconds
 from pipeline.store import StorePaths, existing_store, read_manifest
 
 if TYPE_CHECKING:
     import dask.array as da
+
+_TRIES = 20
 
 
 @dataclass(frozen=True)
@@ -35,11 +39,14 @@ class Embedding:
         The graph it was learnt from.
     manifest : dict
         What identifies the run, and what happened in it.
+    lease : Lease
+        Keeps the files there as long as this object is.
     """
 
     path: Path
     graph: Graph
     manifest: dict[str, Any]
+    lease: Lease = field(repr=False, compare=False)
 
     @property
     def run(self) -> str:
@@ -190,9 +197,18 @@ class StoreView:
                 f"There is no finished run '{run}' in {self.paths.root}. Finished runs: "
                 f"{', '.join(self.runs) or 'none'}."
             )
-        manifest = read_manifest(self.paths.run(name))
-        graph = open_graph(self.paths, manifest["graph"])
-        return Embedding(self.paths.run(name), graph, manifest)
+        for again in range(_TRIES):
+            folder = self.paths.run(name)
+            try:
+                lease = Lease(folder)
+            except FileNotFoundError:
+                # Between the two looks other runs were published, and this one was deleted.
+                name = run or self.paths.current_run() or name
+                time.sleep(0.01 * again)
+                continue
+            manifest = read_manifest(folder)
+            return Embedding(folder, open_graph(self.paths, manifest["graph"]), manifest, lease)
+        raise BadInputError(f"The run {name} is not there any more in {self.paths.root}.")
 
     def __repr__(self) -> str:
         current = self.paths.current_run() or "none"

@@ -47,6 +47,7 @@ def run(job, learnt, out, client):
 
 
 ROWS = {"export": 90, "fold-in": 20}
+CALLS = {"export": "pipeline.serve.calls", "fold-in": "pipeline.serve.fold_calls"}
 
 
 @pytest.mark.parametrize("job", ROWS)
@@ -74,7 +75,7 @@ def test_a_job_is_killed_as_it_delivers(client, learnt, tmp_path, monkeypatch, j
         for name in ("replace", "rename"):
             patch.setattr(Path, name, dying(getattr(Path, name)))
         # A file is joined on a worker; the death of the job comes after that.
-        patch.setattr("pipeline.serve.calls.remove", not_reached)
+        patch.setattr(f"{CALLS[job]}.remove", not_reached)
         with pytest.raises(Killed):
             run(job, learnt, out, client)
     run(job, learnt, out, client)
@@ -90,7 +91,7 @@ def test_another_output_is_another_job(client, learnt, tmp_path, monkeypatch, na
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr("pipeline.serve.calls.remove", not_reached)
+        patch.setattr("pipeline.serve.fold_calls.remove", not_reached)
         with pytest.raises(Killed):
             run("fold-in", learnt, tmp_path / name, client)
     run("fold-in", learnt, tmp_path / f"other-{name}", client)
@@ -112,7 +113,7 @@ def test_a_folder_has_its_parts_and_nothing_else(client, learnt, tmp_path, monke
         deliver(job, parts, *arguments)
 
     monkeypatch.setattr(os, "rename", other_disk)
-    monkeypatch.setattr("pipeline.serve.calls.deliver", littered)
+    monkeypatch.setattr(f"{CALLS[job]}.deliver", littered)
     run(job, learnt, elsewhere / "out", client)
     names = sorted(path.name for path in (elsewhere / "out").iterdir())
     blocks = {"export": 3, "fold-in": 1}[job]

@@ -14,7 +14,8 @@ import pyarrow.parquet as pq
 
 from pipeline.api import Session, run_embed, run_ingest
 from pipeline.config import EmbedConfig, FoldInConfig, IngestConfig
-from pipeline.serve.calls import run_export, run_fold_in
+from pipeline.serve.calls import run_export
+from pipeline.serve.fold_calls import run_fold_in
 
 NODES = 4_500
 INGEST = IngestConfig(block_rows=256)

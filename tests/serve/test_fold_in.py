@@ -213,7 +213,7 @@ def test_bad_rows_are_set_aside_beside_the_output(client, learnt, tmp_path):
 @pytest.mark.parametrize("rounds", [1, 2, 4])
 def test_smoothed_vectors_are_passed_on_between_new_nodes(client, tmp_path, monkeypatch, rounds):
     """Against the sums themselves; in small blocks, so that neighbours lie in others."""
-    monkeypatch.setattr("pipeline.serve.calls.BLOCK_ROWS", 4)
+    monkeypatch.setattr("pipeline.serve.fold_calls.BLOCK_ROWS", 4)
     path = write_edges(tmp_path / "edges.parquet", planted_edges(2, weighted=True))
     ingest(path, store=tmp_path / "store", client=client, block_rows=64)
     run = accurate(tmp_path / "store", dim=6, smoothing=3, client=client)

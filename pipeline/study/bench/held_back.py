@@ -17,8 +17,8 @@ import pyarrow.parquet as pq
 from pipeline.api import Session, run_embed, run_ingest
 from pipeline.cluster import ClusterConfig, connect
 from pipeline.config import EmbedConfig, FoldInConfig, IngestConfig
-from pipeline.serve.calls import run_fold_in
 from pipeline.serve.embedding import open_store
+from pipeline.serve.fold_calls import run_fold_in
 from pipeline.study.bench.lines import Figure
 from pipeline.study.bench.process import run_apart
 from pipeline.study.bench.quality import LABELLED_STARTS
