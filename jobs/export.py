@@ -21,6 +21,7 @@ from pipeline.store import existing_store
 Examples:
   figrl export --store store --out vectors.parquet      one file
   figrl export --store store --out vectors              a folder, one file per row block
+  figrl export --store store --out vectors --shard-size 256MB
 \b
 Columns: id (int64 or string, exactly as it came in), vector (fixed_size_list<float>[k]).
 """,
@@ -29,12 +30,14 @@ Columns: id (int64 or string, exactly as it came in), vector (fixed_size_list<fl
 @click.option("--out", required=True, help="A .parquet file, or a folder of them.")
 @click.option("--run", help="Run to export; default: the current one.")
 @click.option("--overwrite", is_flag=True, help="Replace what is at --out.")
+@click.option("--shard-size", metavar="SIZE", help="Size of the files of a folder, such as 256MB.")
 @running_options
 def command(
     store: str,
     out: str,
     run: str | None,
     overwrite: bool,
+    shard_size: str | None,
     as_json: bool,
     cluster: str | None,
     memory_limit: str | None,
@@ -42,7 +45,9 @@ def command(
     """Write the vectors of a run as Parquet: id, vector."""
     existing_store(store)
     with session(cluster, memory_limit) as running:
-        report = run_export(store, Path(out), running, run=run, overwrite=overwrite)
+        report = run_export(
+            store, Path(out), running, run=run, overwrite=overwrite, shard_size=shard_size
+        )
     emit(report, as_json=as_json, render=_render)
 
 

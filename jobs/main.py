@@ -11,7 +11,20 @@ import click
 
 from pipeline.errors import FigrlError
 
-_JOBS = ("ingest", "plan", "embed", "fold-in", "export", "status", "bench", "demo")
+_JOBS = (
+    "ingest",
+    "plan",
+    "embed",
+    "fold-in",
+    "export",
+    "neighbors",
+    "reindex",
+    "rollback",
+    "pin",
+    "status",
+    "bench",
+    "demo",
+)
 
 
 class _JobsOnDemand(click.Group):

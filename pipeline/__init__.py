@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pipeline.api import embed, ingest
     from pipeline.graph import Graph
-    from pipeline.serve.calls import export
+    from pipeline.nightly import run_reindex
+    from pipeline.serve.calls import export, neighbors
     from pipeline.serve.embedding import Embedding, StoreView, open_store
     from pipeline.serve.fold_calls import FoldedNodes, fold_in
 
@@ -27,13 +28,16 @@ __all__ = [
     "export",
     "fold_in",
     "ingest",
+    "neighbors",
     "open_store",
+    "run_reindex",
 ]
 
 _HOMES = {
     "api": ("embed", "ingest"),
     "graph": ("Graph",),
-    "serve.calls": ("export",),
+    "nightly": ("run_reindex",),
+    "serve.calls": ("export", "neighbors"),
     "serve.fold_calls": ("FoldedNodes", "fold_in"),
     "serve.embedding": ("Embedding", "StoreView", "open_store"),
 }

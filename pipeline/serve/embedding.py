@@ -19,6 +19,7 @@ from pipeline.graph import Graph, open_graph
 from pipeline.ingest.arrow import id_type, sorted_ids
 from pipeline.lease import Lease
 from pipeline.measure import human_bytes, human_seconds
+from pipeline.serve.overlay import Overlay, open_overlay
 from pipeline.store import StorePaths, existing_store, read_manifest
 
 if TYPE_CHECKING:
@@ -41,12 +42,15 @@ class Embedding:
         What identifies the run, and what happened in it.
     lease : Lease
         Keeps the files there as long as this object is.
+    overlay : Overlay or None
+        Vectors of nodes that were folded in since; `lookup` and searches see them too.
     """
 
     path: Path
     graph: Graph
     manifest: dict[str, Any]
     lease: Lease = field(repr=False, compare=False)
+    overlay: Overlay | None = None
 
     @property
     def run(self) -> str:
@@ -60,7 +64,7 @@ class Embedding:
 
     @property
     def vectors(self) -> da.Array:
-        """All vectors in the order of the rows, lazy, as a Dask array."""
+        """All vectors that were learnt, in the order of the rows, lazy, as a Dask array."""
         import dask.array as da
 
         lazy: da.Array = da.from_zarr(str(self.path / "embedding"))
@@ -81,6 +85,18 @@ class Embedding:
         """Ids of rows from `start` up to `stop`; all of them, if they fit your memory."""
         return self.graph.index.ids_of(start, self.graph.nodes if stop is None else stop)
 
+    def ids_at(self, rows: npt.NDArray[np.int64]) -> list[Any]:
+        """Ids of some rows; those of nodes folded in since follow those that were learnt."""
+        nodes, found = self.graph.nodes, []
+        for row in rows.tolist():
+            index, at = (
+                (self.graph.index, row)
+                if row < nodes or self.overlay is None
+                else (self.overlay.index, row - nodes)
+            )
+            found.append(index.ids_of(at, at + 1)[0].as_py())
+        return found
+
     def lookup(self, ids: Sequence[int] | Sequence[str]) -> npt.NDArray[np.float32]:
         """Vectors of some nodes.
 
@@ -96,24 +112,35 @@ class Embedding:
         Raises
         ------
         KeyError
-            If the graph does not have one of the ids.
+            If neither the graph nor the overlay has one of the ids.
         """
         if isinstance(ids, str | bytes):
             raise TypeError(f"lookup takes a sequence of ids; write [{ids!r}] for one.")
-        rows = self._rows(ids)
+        rows = self.rows_of(ids)
         if not rows.size:
             return np.empty((0, self.dim), np.float32)
-        distinct, places = np.unique(rows, return_inverse=True)
-        array = open_zarr(self.path / "embedding")
-        return np.asarray(array.get_orthogonal_selection((distinct, slice(None))))[places]
+        vectors = np.empty((rows.size, self.dim), np.float32)
+        learnt = rows < self.graph.nodes
+        if learnt.any():
+            distinct, places = np.unique(rows[learnt], return_inverse=True)
+            array = open_zarr(self.path / "embedding")
+            found = np.asarray(array.get_orthogonal_selection((distinct, slice(None))))
+            vectors[learnt] = found[places]
+        if self.overlay is not None and not learnt.all():
+            vectors[~learnt] = self.overlay.take(rows[~learnt] - self.graph.nodes)
+        return vectors
 
-    def _rows(self, ids: Sequence[int] | Sequence[str]) -> npt.NDArray[np.int64]:
+    def rows_of(self, ids: Sequence[int] | Sequence[str]) -> npt.NDArray[np.int64]:
+        """Rows of some nodes; those folded in since follow those that were learnt."""
         try:
             wanted = pa.array(ids, id_type(self.graph.id_kind))
         except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
             raise KeyError(f"the ids of this graph are {self.graph.id_kind}: {error}") from error
         distinct = sorted_ids(wanted.unique())
         found = self.graph.index.rows_of(distinct)
+        if self.overlay is not None and (found < 0).any():
+            newer = self.overlay.index.rows_of(distinct.filter(pa.array(found < 0)))
+            found[found < 0] = np.where(newer >= 0, newer + self.graph.nodes, -1)
         if (found < 0).any():
             missing = distinct.filter(pa.array(found < 0))
             shown = ", ".join(repr(value) for value in missing.slice(0, 5).to_pylist())
@@ -127,7 +154,7 @@ class Embedding:
         return vector
 
     def __len__(self) -> int:
-        return self.graph.nodes
+        return self.graph.nodes + (0 if self.overlay is None else len(self.overlay))
 
     def _facts(self) -> dict[str, str]:
         manifest = self.manifest
@@ -135,6 +162,7 @@ class Embedding:
             "run": self.run,
             "nodes": f"{self.graph.nodes:,}",
             "edges": f"{self.graph.edges:,}",
+            **({} if self.overlay is None else {"folded in since": f"{len(self.overlay):,}"}),
             "dimensions": str(self.dim),
             "sketch columns": f"{manifest['sketch_size']:,}",
             **spectrum_facts(manifest),
@@ -207,7 +235,8 @@ class StoreView:
                 time.sleep(0.01 * again)
                 continue
             manifest = read_manifest(folder)
-            return Embedding(folder, open_graph(self.paths, manifest["graph"]), manifest, lease)
+            graph = open_graph(self.paths, manifest["graph"])
+            return Embedding(folder, graph, manifest, lease, open_overlay(folder))
         raise BadInputError(f"The run {name} is not there any more in {self.paths.root}.")
 
     def __repr__(self) -> str:

@@ -14,9 +14,9 @@ import pyarrow.parquet as pq
 from pipeline.arrays import open_zarr
 from pipeline.blocks import Stats
 from pipeline.errors import ConfigError
-from pipeline.files import remove, write_text, written_aside
+from pipeline.files import load_array, remove, write_text, written_aside
 from pipeline.graph import Graph
-from pipeline.ingest.arrow import parquet_id_type
+from pipeline.ingest.arrow import map_ids, parquet_id_type
 from pipeline.job import Block, Job
 
 
@@ -39,20 +39,27 @@ def part_path(folder: Path, block: int) -> Path:
 
 @dataclass(frozen=True)
 class ExportTask:
-    """What every row block has to know."""
+    """What every shard has to know; `shard_rows` is a multiple of a chunk's."""
 
     graph: Graph
     embedding: Path
     out: Path
+    shard_rows: int
+
+    @property
+    def shards(self) -> int:
+        """Files that the learnt vectors are written to."""
+        return -(-self.graph.nodes // self.shard_rows)
 
 
-def export_block(task: ExportTask, block: int) -> Stats:
-    """Write the ids and vectors of a row block, a Zarr chunk at a time."""
+def export_shard(task: ExportTask, number: int) -> Stats:
+    """Write the ids and vectors of a stretch of rows, a Zarr chunk at a time."""
     embedding = open_zarr(task.embedding)
     rows, dim = embedding.chunks
-    start, stop = task.graph.block_range(block)
+    start = number * task.shard_rows
+    stop = min(start + task.shard_rows, task.graph.nodes)
     schema = vectors_schema(task.graph, dim)
-    path = part_path(task.out, block)
+    path = part_path(task.out, number)
     with written_aside(path) as aside, pq.ParquetWriter(aside, schema, use_dictionary=False) as out:
         for begin in range(start, stop, rows):
             end = min(begin + rows, stop)
@@ -60,6 +67,20 @@ def export_block(task: ExportTask, block: int) -> Stats:
             out.write_table(vectors_table(ids, np.asarray(embedding[begin:end]), schema))
     written = path.stat().st_size
     return {"rows": stop - start, "read_bytes": (stop - start) * dim * 4, "written_bytes": written}
+
+
+def export_table(task: ExportTask, number: int, ids: Path, vectors: Path) -> Stats:
+    """Write ids and vectors that lie in a file each: nodes that were folded in since."""
+    rows = load_array(vectors)
+    schema = vectors_schema(task.graph, rows.shape[1])
+    path = part_path(task.out, number)
+    with written_aside(path) as aside:
+        pq.write_table(vectors_table(map_ids(ids), rows, schema), aside, use_dictionary=False)
+    return {
+        "rows": len(rows),
+        "read_bytes": rows.nbytes,
+        "written_bytes": path.stat().st_size,
+    }
 
 
 _DELIVERING = "delivering"

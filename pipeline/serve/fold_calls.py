@@ -134,7 +134,7 @@ def run_fold_in(
     files = find_files([edges] if isinstance(edges, str | os.PathLike) else edges)
     with client_at_hand(session.client, session.limit_bytes) as client:
         memory = cluster_memory(client, session.limit_bytes)
-        _check_fold_memory(embedding, memory)
+        check_fold_memory(embedding, memory)
         sources = inspect_new_edges(client, files, embedding, config)
         reading = _reading(config, embedding)
         identity = digest(
@@ -230,7 +230,8 @@ def _same_ids(known: Graph, sources: Sequence[SourceFile]) -> None:
             )
 
 
-def _check_fold_memory(embedding: Embedding, memory: ClusterMemory) -> None:
+def check_fold_memory(embedding: Embedding, memory: ClusterMemory) -> None:
+    """Refuse workers that are too small for a block of new nodes."""
     chunk_rows = embedding.manifest["plan"]["geometry"]["chunk_rows"]
     task_bytes = 4 * embedding.dim * (2 * chunk_rows + 2 * BLOCK_ROWS) + 200 * (1 << 20)
     needed = RESERVED_BYTES + task_bytes * memory.threads

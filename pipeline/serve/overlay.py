@@ -12,7 +12,7 @@ is folded in again.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from pipeline.files import load_array, read_json, remove, save_array, write_json
 from pipeline.ingest.arrow import write_ids
 from pipeline.ingest.ids import IdIndex, range_path
 from pipeline.job import Block, Job
+from pipeline.lease import Lease, not_in_use
 from pipeline.serve.export import part_path
 from pipeline.tiles import Floats
 
@@ -45,12 +46,15 @@ class Overlay:
     dim : int
     facts : dict
         What the version was made of.
+    lease : Lease
+        Keeps its files there as long as this object is.
     """
 
     path: Path
     starts: tuple[int, ...]
     dim: int
     facts: dict[str, Any]
+    lease: Lease = field(repr=False, compare=False)
 
     def __len__(self) -> int:
         return self.starts[-1]
@@ -99,11 +103,12 @@ def open_overlay(run: Path) -> Overlay | None:
         except FileNotFoundError:
             return None
         try:
-            facts = read_json(version / "manifest.json")
+            lease = Lease(version)
         except FileNotFoundError:
             # Between the two looks a newer version took its place.
             continue
-        return Overlay(version, tuple(facts["starts"]), facts["dim"], facts)
+        facts = read_json(version / "manifest.json")
+        return Overlay(version, tuple(facts["starts"]), facts["dim"], facts, lease)
     return None
 
 
@@ -126,9 +131,10 @@ def write_overlay(
     write_json(version / "manifest.json", {**facts, "starts": starts}, durable=True)
     write_text(folder / "current", name + "\n", durable=True)
     for other in folder.glob("*"):
-        # Readers have its files mapped, or look again for the version that counts.
         if other.is_dir() and other.name not in ("edges", name):
-            remove(other)
+            with not_in_use(other) as free:
+                if free:
+                    remove(other)
 
 
 def overlay_part(parts: Path, number: int, version: Path) -> Stats:

@@ -1,0 +1,123 @@
+"""Pictures of a run, as SVG that stands in a page by itself."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+PALETTE = ("#4269d0", "#efb118", "#ff725c", "#6cc5b0", "#3ca951", "#ff8ab7", "#a463f2", "#97bbf5")
+_INK, _GRID = "#333a45", "#d9dee6"
+
+
+def _svg(
+    draw: Callable[[Any], None], *, title: str, width: float = 6.4, height: float = 3.4
+) -> str:
+    """Draw into axes; the SVG grows and shrinks with the page."""
+    from matplotlib import rc_context
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+    from matplotlib.figure import Figure
+
+    style: dict[Any, Any] = {
+        "svg.fonttype": "none",
+        "font.family": "sans-serif",
+        "font.size": 9,
+        # Names within a picture are made of it: those of two on one page differ.
+        "svg.hashsalt": title,
+    }
+    with rc_context(style):
+        figure = Figure(figsize=(6.4, height), layout="constrained")
+        FigureCanvasSVG(figure)
+        axes = figure.add_subplot()
+        axes.tick_params(colors=_INK, length=3)
+        for side, spine in axes.spines.items():
+            spine.set_visible(side in ("left", "bottom"))
+            spine.set_color(_GRID)
+        axes.grid(color=_GRID, linewidth=0.6)
+        axes.set_axisbelow(True)
+        draw(axes)
+        text = io.StringIO()
+        figure.savefig(text, format="svg", metadata={"Date": None}, transparent=True)
+    svg = text.getvalue()
+    svg = svg[svg.index("<svg") :]
+    head, _, rest = svg.partition(">")
+    return f'{head} role="img" aria-label="{title}" style="width:100%;height:auto">{rest}'
+
+
+def spectrum(values: Sequence[float], *, name: str) -> str:
+    """Eigenvalues or singular values by their place."""
+
+    def draw(axes: Any) -> None:
+        places, heights = np.arange(1, len(values) + 1), np.asarray(values)
+        for sign, label, color in ((1, "positive", PALETTE[0]), (-1, "negative", PALETTE[2])):
+            chosen = heights * sign > 0
+            if chosen.any():
+                axes.plot(places[chosen], np.abs(heights[chosen]), ".", color=color, label=label)
+        axes.set_xlabel("dimension")
+        axes.set_ylabel(f"|{name}|")
+        axes.set_ylim(bottom=0)
+        axes.legend(frameon=False)
+
+    return _svg(draw, title=f"{name} by dimension")
+
+
+def degrees(counts: Sequence[int]) -> str:
+    """How many nodes have which degree, in bins of doubling width."""
+
+    def draw(axes: Any) -> None:
+        last = max((i for i, count in enumerate(counts) if count), default=0)
+        places = np.arange(last + 1)
+        axes.bar(places, counts[: last + 1], color=PALETTE[0], label="nodes")
+        step = max(1, (last + 1) // 8)
+        axes.set_xticks(places[::step], [f"{1 << int(p):,}" for p in places[::step]])
+        axes.set_yscale("log")
+        axes.set_xlabel("degree (sum of weights), up to")
+        axes.set_ylabel("nodes")
+        axes.legend(frameon=False)
+
+    return _svg(draw, title="Degree distribution")
+
+
+def drift(counts: Sequence[int], mean: float, unaligned: float) -> str:
+    """Cosines between the vectors of two nights."""
+
+    def draw(axes: Any) -> None:
+        edges = np.linspace(-1, 1, len(counts) + 1)
+        axes.stairs(counts, edges, fill=True, color=PALETTE[0], alpha=0.85, label="nodes, aligned")
+        axes.axvline(mean, color=PALETTE[2], label=f"mean {mean:.3f}")
+        axes.axvline(unaligned, color=_INK, linestyle=":", label=f"unaligned {unaligned:.3f}")
+        axes.set_xlabel("cosine between a node's vector of last time and of now")
+        axes.set_ylabel("nodes")
+        axes.legend(frameon=False)
+
+    return _svg(draw, title="Drift since the last run")
+
+
+def node_map(points: Sequence[Sequence[float]], labels: Sequence[int]) -> str:
+    """Vectors of some nodes in two dimensions, coloured by cluster."""
+
+    def draw(axes: Any) -> None:
+        places, clusters = np.asarray(points, float).reshape(-1, 2), np.asarray(labels)
+        for cluster in np.unique(clusters):
+            chosen = places[clusters == cluster]
+            color = PALETTE[int(cluster) % len(PALETTE)]
+            axes.scatter(*chosen.T, s=5, color=color, linewidths=0, label=f"{int(cluster) + 1}")
+        axes.set_xlabel("first principal component")
+        axes.set_ylabel("second")
+        axes.legend(frameon=False, title="cluster", ncols=2, markerscale=2.5, fontsize=8)
+
+    return _svg(draw, title="Map of the vectors", height=4.6)
+
+
+def stage_times(names: Sequence[str], seconds: Sequence[float]) -> str:
+    """Seconds of each stage, longest first."""
+
+    def draw(axes: Any) -> None:
+        order = np.argsort(seconds)
+        axes.barh([names[i] for i in order], [seconds[i] for i in order], color=PALETTE[0])
+        axes.set_xlabel("seconds")
+        axes.set_ylabel("stage")
+
+    return _svg(draw, title="Seconds by stage", height=max(1.6, 0.8 + 0.26 * len(names)))
