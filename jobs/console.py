@@ -21,9 +21,10 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
+from jobs.hosted import host
 from pipeline.job import StageResult
 from pipeline.measure import human_bytes, human_seconds
-from pipeline.stages import planned_stage
+from pipeline.stages import grouped_stages
 
 _LOG_EVERY_SECONDS = 15.0
 
@@ -85,8 +86,11 @@ class ConsoleMonitor:
 def emit(
     report: dict[str, Any], *, as_json: bool, render: Callable[[dict[str, Any]], None]
 ) -> None:
-    """Write the result: one JSON object, or words."""
-    if as_json:
+    """Write the result: one JSON object, or words; of a job that was submitted, a file."""
+    hosted = host.get()
+    if hosted is not None:
+        hosted.report = report
+    elif as_json:
         click.echo(json.dumps(report, indent=1))
     else:
         render(report)
@@ -116,13 +120,13 @@ def stages_table(report: dict[str, Any]) -> None:
     """Print what each stage took, and the peak of each worker process."""
     planned = {stage["name"]: stage for stage in report.get("plan", {}).get("stages", [])}
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("stage", "blocks", "done now", "seconds", "read", "written", "peak memory"):
+    columns = ["stage", "times", "blocks", "done now", "seconds", "read", "written", "peak memory"]
+    for column in columns + ["planned"] * bool(planned):
         table.add_column(column, justify="left" if column == "stage" else "right")
-    if planned:
-        table.add_column("planned", justify="right")
-    for stage in report["stages"]:
+    for name, stage in grouped_stages(report["stages"]).items():
         row = [
-            stage["name"],
+            name,
+            f"{stage['times']:,}",
             f"{stage['blocks']:,}",
             f"{stage['computed']:,}",
             f"{stage['seconds']:.1f}",
@@ -131,7 +135,7 @@ def stages_table(report: dict[str, Any]) -> None:
             human_bytes(stage["peak_bytes"]) if stage["peak_bytes"] else "-",
         ]
         if planned:
-            plan = planned.get(planned_stage(stage["name"]))
+            plan = planned.get(name)
             row.append(human_bytes(plan["peak_bytes"]) if plan else "")
         table.add_row(*row)
     console = table_console()

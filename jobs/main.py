@@ -21,6 +21,8 @@ _JOBS = (
     "reindex",
     "rollback",
     "pin",
+    "submit",
+    "cancel",
     "status",
     "bench",
     "demo",

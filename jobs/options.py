@@ -12,6 +12,7 @@ import click
 from pydantic import BaseModel
 
 from jobs.console import ConsoleMonitor
+from jobs.hosted import host
 from pipeline.api import Session
 from pipeline.cluster import connect, parse_memory, read_cluster_config
 
@@ -71,8 +72,15 @@ def _click_type(annotation: Any) -> Any:
 
 @contextmanager
 def session(cluster: str | None, memory_limit: str | None) -> Iterator[Session]:
-    """Connect to the cluster that was asked for, with progress on standard error."""
+    """Connect to the cluster that was asked for, with progress on standard error.
+
+    A job that was submitted has its cluster already.
+    """
     limit = parse_memory(memory_limit) if memory_limit is not None else None
+    hosted = host.get()
+    if hosted is not None:
+        yield Session(hosted.client, limit, hosted.monitor)
+        return
     config = read_cluster_config(cluster)
     with connect(config, limit) as client, ConsoleMonitor().showing() as monitor:
         yield Session(client, limit, monitor)

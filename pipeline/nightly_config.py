@@ -141,10 +141,21 @@ def read_reindex_config(path: str | Path) -> ReindexConfig:
             "from."
         )
     try:
-        return ReindexConfig.model_validate(content)
+        return _beside(file.absolute().parent, ReindexConfig.model_validate(content))
     except ValidationError as error:
         problems = "; ".join(_problem(problem) for problem in error.errors())
         raise ConfigError(f"{file}: {problems}.") from error
+
+
+def _beside(folder: Path, config: ReindexConfig) -> ReindexConfig:
+    """Take paths that are not absolute from the folder of the file, wherever the job runs."""
+    sources = tuple(
+        source.model_copy(update={"path": str(folder / source.path)}) for source in config.sources
+    )
+    paths: dict[str, Any] = {"store": str(folder / config.store), "sources": sources}
+    if config.metrics is not None:
+        paths["metrics"] = str(folder / config.metrics)
+    return config.model_copy(update=paths)
 
 
 def _problem(problem: Any) -> str:

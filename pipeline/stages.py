@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
 from pipeline.costs import (
     PROBES,
@@ -20,6 +22,8 @@ from pipeline.recipe import Recipe
 
 _EIGH_FLOPS = 20
 """Times d^3: what the decomposition of a d x d matrix costs, at the rate of the Gram matrix."""
+
+_SUMS = ("blocks", "computed", "seconds", "read_bytes", "written_bytes")
 
 LOOK_EVERY = 3
 """Most products between two looks at how far the columns of a sketch lean towards each other."""
@@ -43,6 +47,19 @@ def planned_stage(name: str) -> str:
     if name.startswith("factor"):
         return "factor-solve" if "combine" in name or name.endswith("solve") else "factor"
     return next((planned for start, planned in _PLANNED if name.startswith(start)), name)
+
+
+def grouped_stages(stages: Iterable[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Stages of a run, those of one kind together: how many, and what they took in all."""
+    groups: dict[str, dict[str, Any]] = {}
+    for stage in stages:
+        name = planned_stage(stage["name"])
+        group = groups.setdefault(name, dict.fromkeys(_SUMS, 0) | {"peak_bytes": 0, "times": 0})
+        group["times"] += 1
+        group["peak_bytes"] = max(group["peak_bytes"], stage["peak_bytes"])
+        for key in _SUMS:
+            group[key] += stage[key]
+    return groups
 
 
 def sketch_columns(recipe: Recipe) -> int:

@@ -63,7 +63,7 @@ def judge(gates: Gates, now: dict[str, Any], before: dict[str, Any] | None) -> t
         "rejected_rows": f"{now['rows_rejected']:,} of {now['rows_read']:,} rows were set aside",
         "cost_bound": "what the certificate allows the vectors to leave beyond the best",
         "mean_cosine": "mean cosine between a node's vectors of last time and of now",
-        "non_finite_vectors": f"{now['non_finite_vectors']:,} vectors with a value that is none",
+        "non_finite_vectors": f"{now['non_finite_vectors']:,} vectors are not all numbers",
         "zero_vectors": f"{now['zero_vectors']:,} vectors are all zero",
         "neighbour_recall_loss": "neighbours in the graph no longer among the nearest vectors",
     }

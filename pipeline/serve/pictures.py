@@ -13,7 +13,7 @@ _INK, _GRID = "#333a45", "#d9dee6"
 
 
 def _svg(
-    draw: Callable[[Any], None], *, title: str, width: float = 6.4, height: float = 3.4
+    draw: Callable[[Any], None], *, title: str, width: float = 6.4, height: float = 3.0
 ) -> str:
     """Draw into axes; the SVG grows and shrinks with the page."""
     from matplotlib import rc_context
@@ -23,12 +23,12 @@ def _svg(
     style: dict[Any, Any] = {
         "svg.fonttype": "none",
         "font.family": "sans-serif",
-        "font.size": 9,
+        "font.size": 10,
         # Names within a picture are made of it: those of two on one page differ.
         "svg.hashsalt": title,
     }
     with rc_context(style):
-        figure = Figure(figsize=(6.4, height), layout="constrained")
+        figure = Figure(figsize=(5.2, height), layout="constrained")
         FigureCanvasSVG(figure)
         axes = figure.add_subplot()
         axes.tick_params(colors=_INK, length=3)
@@ -108,7 +108,7 @@ def node_map(points: Sequence[Sequence[float]], labels: Sequence[int]) -> str:
         axes.set_ylabel("second")
         axes.legend(frameon=False, title="cluster", ncols=2, markerscale=2.5, fontsize=8)
 
-    return _svg(draw, title="Map of the vectors", height=4.6)
+    return _svg(draw, title="Map of the vectors", height=3.9)
 
 
 def stage_times(names: Sequence[str], seconds: Sequence[float]) -> str:

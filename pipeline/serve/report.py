@@ -20,7 +20,7 @@ from pipeline.serve import pictures
 from pipeline.serve.align import take_rows
 from pipeline.serve.embedding import Embedding
 from pipeline.serve.gates import Verdict
-from pipeline.stages import planned_stage
+from pipeline.stages import grouped_stages
 from pipeline.tiles import open_tiles
 
 _MAPPED_NODES, _MAPPED_CLUSTERS = 3000, 8
@@ -32,7 +32,7 @@ max-width:60rem;padding:1rem}
 h1{font-size:1.5rem;margin:.5rem 0}h2{font-size:1.15rem;margin:2rem 0 .4rem}
 p{margin:.4rem 0}.lead{color:#556070}
 .grid{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,22rem),1fr));gap:1.5rem}
-figure{margin:0}figcaption{color:#556070;font-size:.88rem}
+figure{margin:0;max-width:34rem}figcaption{color:#556070;font-size:.88rem}
 .wide{overflow-x:auto}table{border-collapse:collapse;font-size:.9rem;width:100%}
 th,td{text-align:left;padding:.25rem .7rem .25rem 0;border-bottom:1px solid #e3e7ee;
 vertical-align:top}
@@ -198,23 +198,13 @@ def _figure(svg: str, sentence: str) -> str:
 
 def _stages(manifest: dict[str, Any]) -> str:
     """Stages of one kind, such as the products of a chain, in one row."""
-    groups: dict[str, dict[str, float]] = {}
-    for stage in manifest["stages"]:
-        row = groups.setdefault(
-            planned_stage(stage["name"]),
-            {"times": 0, "seconds": 0.0, "peak": 0, "read": 0, "written": 0},
-        )
-        row["times"] += 1
-        row["seconds"] += stage["seconds"]
-        row["peak"] = max(row["peak"], stage["peak_bytes"])
-        row["read"] += stage["read_bytes"]
-        row["written"] += stage["written_bytes"]
+    groups = grouped_stages(manifest["stages"])
     picture = pictures.stage_times(list(groups), [row["seconds"] for row in groups.values()])
     rows = "".join(
-        f"<tr><td>{html.escape(name)}</td><td class=n>{row['times']:.0f}</td>"
-        f"<td class=n>{row['seconds']:.1f}</td><td class=n>{human_bytes(row['read'])}</td>"
-        f"<td class=n>{human_bytes(row['written'])}</td><td class=n>{human_bytes(row['peak'])}</td>"
-        "</tr>"
+        f"<tr><td>{html.escape(name)}</td><td class=n>{row['times']}</td>"
+        f"<td class=n>{row['seconds']:.1f}</td><td class=n>{human_bytes(row['read_bytes'])}</td>"
+        f"<td class=n>{human_bytes(row['written_bytes'])}</td>"
+        f"<td class=n>{human_bytes(row['peak_bytes'])}</td></tr>"
         for name, row in groups.items()
     )
     head = "<tr><th>stage</th>" + "".join(

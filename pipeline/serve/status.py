@@ -8,7 +8,14 @@ from typing import Any
 
 from pipeline.files import size_bytes
 from pipeline.graph import open_graph
+from pipeline.hosting import list_jobs
+from pipeline.lock import owner_of
+from pipeline.serve.overlay import open_overlay
+from pipeline.serve.publish import history, is_pinned
 from pipeline.store import StorePaths, existing_store, read_manifest
+
+_SHOWN = 20
+"""Events and jobs that are shown, the last ones."""
 
 _RUN_FACTS = ("run", "created", "graph", "dim", "sketch_size", "seconds", "peak_worker_bytes")
 
@@ -28,7 +35,17 @@ def store_status(store: str | os.PathLike[str]) -> dict[str, Any]:
             "ids": graph.id_kind,
         },
         "current": paths.current_run(),
-        "runs": [{name: manifest[name] for name in _RUN_FACTS} for manifest in manifests],
+        "runs": [
+            {
+                **{name: manifest[name] for name in _RUN_FACTS},
+                "pinned": is_pinned(paths, manifest["run"]),
+                "folded_in": len(open_overlay(paths.run(manifest["run"])) or ()),
+            }
+            for manifest in manifests
+        ],
+        "history": history(paths)[-_SHOWN:],
+        "jobs": list_jobs(paths)[-_SHOWN:],
+        "in_use_by": owner_of(paths.root),
         "unfinished": _unfinished(paths),
         "size_bytes": size_bytes(paths.root),
     }
