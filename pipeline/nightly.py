@@ -110,6 +110,9 @@ class _Night:
             self._refuse(run, verdicts)
         reached("complete")
         publish_run(paths, run, self.lock)
+        if current is not None:
+            # This job is a reader of the last run too, and would keep it from being deleted.
+            current.lease.release()
         return self._finish(embedding, measures, verdicts, carried)
 
     def _learn(self, version: str, night: str, current: Embedding | None) -> str:

@@ -1,0 +1,165 @@
+"""Nights that are killed at any moment, two at a time, and readers who never notice.
+
+FIGRL_SOAK sets how many random moments a job is killed at; the suite tries a few.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pipeline.serve.embedding import open_store
+from pipeline.serve.publish import history, roll_back
+from tests.faults.night import STEPS
+from tests.learn.test_accurate import planted_edges
+from tests.test_nightly import Nights
+
+MOMENTS = int(os.environ.get("FIGRL_SOAK", "4"))
+
+
+def vectors_of(store: Path) -> bytes:
+    """All that the published run serves, as bytes."""
+    run = open_store(store).embedding()
+    content = hashlib.sha256()
+    for name in ("embedding", "basis"):
+        for path in sorted((run.path / name).rglob("c/*/*")):
+            content.update(path.name.encode() + path.read_bytes())
+    return content.digest() + run.run.encode()
+
+
+def start(nights: Nights, *step: str) -> subprocess.Popen[str]:
+    scheduler = nights.client.scheduler.address
+    command = [sys.executable, "-m", "tests.faults.night", str(nights.config()), scheduler, *step]
+    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+
+
+def finish(process: subprocess.Popen[str]) -> int:
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode in (0, 6, -9), errors
+    return process.returncode
+
+
+@pytest.fixture(scope="module")
+def second_night(client, tmp_path_factory):
+    """A store after its first night, one after its second, and how long that took."""
+    folder = tmp_path_factory.mktemp("nights")
+    nights = Nights(folder, client, keep={"runs": 1})
+    nights.write(1, planted_edges(3))
+    assert finish(start(nights)) == 0
+    shutil.copytree(nights.store, folder / "before")
+    nights.write(2, [(i, i + 1) for i in range(60)])
+    started = time.monotonic()
+    assert finish(start(nights)) == 0
+    took = time.monotonic() - started
+    nights.after = vectors_of(nights.store)
+    return nights, folder / "before", took
+
+
+def go_back(nights: Nights, before: Path) -> None:
+    shutil.rmtree(nights.store)
+    shutil.copytree(before, nights.store)
+
+
+def check_and_finish(nights: Nights, before: bytes) -> None:
+    """What is published is the first night's or the second's; run again, it is the second's."""
+    assert vectors_of(nights.store) in (before, nights.after)
+    assert finish(start(nights)) == 0
+    assert vectors_of(nights.store) == nights.after
+    store = open_store(nights.store)
+    assert store.runs == [store.embedding().run], "the first night's is deleted"
+    assert [e["action"] for e in history(store.paths)] == ["published", "published", "deleted"]
+    assert store.paths.latest_graph() == store.embedding().graph.version
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_job_is_killed_at_each_step_of_publishing(second_night, step):
+    nights, before, _ = second_night
+    go_back(nights, before)
+    first = vectors_of(nights.store)
+    assert finish(start(nights, step)) == -9, "the step was not reached"
+    check_and_finish(nights, first)
+
+
+def test_a_job_is_killed_at_random_moments(second_night):
+    nights, before, took = second_night
+    moments = random.Random(0)
+    for _ in range(MOMENTS):
+        go_back(nights, before)
+        first = vectors_of(nights.store)
+        process = start(nights)
+        time.sleep(moments.uniform(0, took))
+        process.kill()
+        finish(process)
+        check_and_finish(nights, first)
+
+
+def test_of_two_starts_one_runs(second_night):
+    nights, before, _ = second_night
+    go_back(nights, before)
+    codes = sorted(finish(process) for process in [start(nights), start(nights)])
+    assert codes in ([0, 6], [0, 0]), "the second may come when the first is done"
+    assert vectors_of(nights.store) == nights.after
+    actions = [e["action"] for e in history(open_store(nights.store).paths)]
+    assert actions == ["published", "published", "deleted"]
+
+
+READER = """
+import hashlib, sys
+from pathlib import Path
+import numpy as np
+from pipeline.serve.embedding import open_store
+store, stop = sys.argv[1:]
+seen, looks = {}, 0
+while not Path(stop).exists():
+    run = open_store(store).embedding()
+    ids = run.ids().to_pylist()
+    vectors = run.lookup(ids)
+    assert np.allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-4)
+    content = hashlib.sha256(vectors.tobytes()).hexdigest()
+    # Of one run there is one content, whenever and however often it is read.
+    assert seen.setdefault(run.run, content) == content, "a mix of two runs"
+    again = run.lookup(ids[::7])
+    assert (again == vectors[::7]).all()
+    looks += 1
+print(looks, len(seen), len(set(seen.values())))
+"""
+
+
+def test_readers_never_notice(client, tmp_path):
+    """Twenty publications, a rollback, and old runs deleted after every night."""
+    nights = Nights(tmp_path, client, keep={"runs": 2, "refused": 0})
+    nights.write(1, planted_edges(3))
+    nights.run()
+    stop = tmp_path / "stop"
+    readers = [
+        subprocess.Popen(
+            [sys.executable, "-c", READER, str(nights.store), str(stop)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(2)
+    ]
+    rng = np.random.default_rng(0)
+    for day in range(2, 22):
+        nights.write(day, rng.integers(0, 240, (10, 2)))
+        nights.run()
+    roll_back(nights.store)
+    time.sleep(1)
+    stop.touch()
+    for reader in readers:
+        printed, errors = reader.communicate(timeout=60)
+        assert reader.returncode == 0, errors
+        looks, runs, contents = map(int, printed.split())
+        assert looks > 20
+        assert runs == contents > 5
+    assert len(open_store(nights.store).runs) <= 3

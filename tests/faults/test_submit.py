@@ -1,0 +1,112 @@
+"""Submitted jobs: the submitter leaves, the worker that hosts the driver dies, all goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from jobs.main import main
+from pipeline.hosting import ENDED, list_jobs
+from pipeline.serve.embedding import open_store
+from pipeline.store import store_paths
+from tests.faults.processes import wait_until
+from tests.faults.test_nights import vectors_of
+from tests.faults.test_separate_processes import start_scheduler, start_worker, stop
+from tests.learn.test_accurate import planted_edges
+from tests.test_nightly import Nights
+
+
+@pytest.fixture
+def cluster(tmp_path):
+    """A cluster file of a scheduler with three workers."""
+    scheduler, address = start_scheduler(tmp_path)
+    processes = [scheduler, *(start_worker(address) for _ in range(3))]
+    file = tmp_path / "cluster.yaml"
+    file.write_text(f"scheduler: {address}\n")
+    try:
+        yield file
+    finally:
+        stop(processes)
+
+
+@pytest.fixture
+def nights(client, tmp_path):
+    # Blocks enough for a worker to be killed amid them.
+    nights = Nights(tmp_path, client, ingest={"block_rows": 16})
+    nights.write(1, planted_edges(3))
+    return nights
+
+
+def submit(nights, cluster):
+    """Submit, and kill the submitter as soon as it has said so."""
+    command = ["submit", "reindex", str(nights.config()), "--cluster", str(cluster), "--json"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "jobs.main", *command], stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        text = ""
+        while "}" not in text:
+            text += process.stdout.readline()
+        process.kill()
+    return json.loads(text)["id"]
+
+
+def state(nights):
+    """What is known of the last job; the store has no graph at first."""
+    return list_jobs(store_paths(nights.store))[-1]
+
+
+def test_the_host_of_the_driver_dies(nights, cluster, tmp_path):
+    job = submit(nights, cluster)
+    wait_until(lambda: str(state(nights).get("stage", "")).startswith("sketch"), "it learns")
+    host = int(state(nights)["worker"].rpartition(":")[2])
+    os.kill(host, signal.SIGKILL)
+    wait_until(lambda: state(nights)["state"] in ENDED, "it ends", 120)
+    ended = state(nights)
+    assert ended["state"] == "done", ended
+    assert ended["attempts"] == 2
+    assert ended["id"] == job
+    assert int(ended["worker"].rpartition(":")[2]) != host
+    published = vectors_of(nights.store)
+    assert (open_store(nights.store).embedding().path / "log.jsonl").exists()
+    nights.store.rename(tmp_path / "submitted")
+    nights.run()
+    assert vectors_of(nights.store) == published
+
+
+def test_a_job_is_cancelled_from_elsewhere(nights, cluster, capsys):
+    job = submit(nights, cluster)
+    wait_until(lambda: state(nights).get("stage"), "it works")
+    assert main(["cancel", "--store", str(nights.store), job, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["state"] == "cancelled"
+    assert not (nights.store / "current").exists()
+    again = submit(nights, cluster)
+    wait_until(lambda: state(nights)["state"] in ENDED, "it ends", 120)
+    assert state(nights)["state"] == "done"
+    assert main(["status", "--store", str(nights.store)]) == 0
+    shown = capsys.readouterr().out
+    assert f"job {job}: reindex, cancelled" in shown
+    assert f"job {again}: reindex, done" in shown
+    assert main(["cancel", "--store", str(nights.store), "nothing"]) == 3
+    assert "no job 'nothing'" in capsys.readouterr().err
+
+
+def test_a_refusal_is_told(nights, cluster):
+    nights.options["gates"] = {"cost_bound": 0.0}
+    submit(nights, cluster)
+    wait_until(lambda: state(nights)["state"] in ENDED, "it ends", 120)
+    ended = state(nights)
+    assert (ended["state"], ended["exit_code"]) == ("failed", 4)
+    assert "cost_bound" in ended["error"]
+
+
+def test_submitting_needs_a_scheduler(nights, tmp_path, capsys):
+    file = tmp_path / "local.yaml"
+    file.write_text("local: {workers: 1}\n")
+    assert main(["submit", "reindex", str(nights.config()), "--cluster", str(file)]) == 2
+    assert "name its scheduler" in capsys.readouterr().err
