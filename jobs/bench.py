@@ -21,6 +21,7 @@ from pipeline.study.bench.growth import bench_growth
 from pipeline.study.bench.held_back import bench_held_back
 from pipeline.study.bench.ingest import bench_ingest
 from pipeline.study.bench.lines import Figure, Line, Score
+from pipeline.study.bench.nights import bench_nights
 from pipeline.study.bench.plot import plot_report
 from pipeline.study.bench.projection import bench_projection
 from pipeline.study.bench.quality import bench_options, bench_quality
@@ -39,6 +40,7 @@ _PARTS: dict[str, Sequence[Callable[..., Sequence[Line | Figure | Score]]]] = {
     "quality": [bench_quality],
     "options": [bench_options],
     "held-back": [bench_held_back],
+    "nights": [bench_nights],
     "storage": [bench_storage],
 }
 _NEED_DATA = (
@@ -48,6 +50,7 @@ _NEED_DATA = (
     bench_quality,
     bench_options,
     bench_held_back,
+    bench_nights,
 )
 
 
