@@ -124,7 +124,7 @@ class ReindexConfig(_Section):
     @classmethod
     def _paths_alone(cls, value: Any) -> Any:
         """A path alone is a source too."""
-        items = value if isinstance(value, list) else [value]
+        items = value if isinstance(value, list | tuple) else [value]
         return [{"path": item} if isinstance(item, str) else item for item in items]
 
 
