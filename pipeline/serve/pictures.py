@@ -24,8 +24,7 @@ def _svg(
         "svg.fonttype": "none",
         "font.family": "sans-serif",
         "font.size": 10,
-        # Names within a picture are made of it: those of two on one page differ.
-        "svg.hashsalt": title,
+        "svg.hashsalt": "figrl",
     }
     with rc_context(style):
         figure = Figure(figsize=(5.2, height), layout="constrained")
@@ -39,9 +38,14 @@ def _svg(
         axes.set_axisbelow(True)
         draw(axes)
         text = io.StringIO()
-        figure.savefig(text, format="svg", metadata={"Date": None}, transparent=True)
+        nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+        figure.savefig(text, format="svg", metadata=nothing, transparent=True)
     svg = text.getvalue()
     svg = svg[svg.index("<svg") :]
+    # Names of two pictures on one page have to differ.
+    own = title.lower().replace(" ", "-")
+    for before in (' id="', "url(#", 'href="#'):
+        svg = svg.replace(before, f"{before}{own}-")
     head, _, rest = svg.partition(">")
     return f'{head} role="img" aria-label="{title}" style="width:100%;height:auto">{rest}'
 

@@ -1,0 +1,149 @@
+"""The commands of a night and of the day after it: what they print, and how they end."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from jobs.main import main
+from tests.learn.test_accurate import planted_edges
+from tests.test_nightly import Nights
+
+
+@pytest.fixture(scope="module")
+def nights(client, tmp_path_factory):
+    """Two nights, run by the command."""
+    folder = tmp_path_factory.mktemp("commands")
+    nights = Nights(folder, client, index="approximate")
+    nights.cluster = folder / "cluster.yaml"
+    nights.cluster.write_text(f"scheduler: {client.scheduler.address}\n")
+    nights.write(1, planted_edges(3))
+    assert main(["reindex", str(nights.config()), "--cluster", str(nights.cluster)]) == 0
+    nights.write(2, [(i, i + 1) for i in range(40)])
+    assert main(["reindex", str(nights.config()), "--cluster", str(nights.cluster)]) == 0
+    return nights
+
+
+def run(nights, capsys, *arguments, code=0):
+    capsys.readouterr()
+    assert main([*arguments]) == code
+    return capsys.readouterr()
+
+
+def test_a_night_is_told_in_words_and_in_json(nights, capsys):
+    config, cluster = str(nights.config()), str(nights.cluster)
+    words = run(nights, capsys, "reindex", config, "--cluster", cluster).out
+    assert re.match(r"Nothing to do: run \w+ is published", words)
+    told = json.loads(run(nights, capsys, "reindex", config, "--cluster", cluster, "--json").out)
+    assert told["nothing_to_do"] is True
+
+
+def test_the_example_is_printed_and_a_config_is_needed(nights, capsys):
+    assert "gates:" in run(nights, capsys, "reindex", "--example").out
+    assert "--example prints one" in run(nights, capsys, "reindex", code=2).err
+    assert "cannot be read" in run(nights, capsys, "reindex", "nothing.yaml", code=2).err
+
+
+def test_going_back_and_forth(nights, capsys):
+    store = str(nights.store)
+    before = json.loads(run(nights, capsys, "status", "--store", store, "--json").out)
+    back = json.loads(run(nights, capsys, "rollback", "--store", store, "--json").out)
+    assert back["before"] == before["current"]
+    assert back["current"] == before["runs"][0]["run"]
+    assert "Published" in run(nights, capsys, "rollback", "--store", store).out
+    assert "no finished run" in run(nights, capsys, "rollback", "--store", store, "x", code=3).err
+    after = json.loads(run(nights, capsys, "status", "--store", store, "--json").out)
+    assert after["current"] == before["current"]
+    actions = [event["action"] for event in after["history"]]
+    assert actions == ["published"] * 2 + ["rolled back"] * 2
+    shown = run(nights, capsys, "status", "--store", store).out
+    assert "rolled back" in shown
+
+
+def test_pinning(nights, capsys):
+    store = str(nights.store)
+    name = json.loads(run(nights, capsys, "status", "--store", store, "--json").out)["current"]
+    assert "is pinned" in run(nights, capsys, "pin", "--store", store, name).out
+    assert "pinned" in run(nights, capsys, "status", "--store", store).out
+    assert "not pinned" in run(nights, capsys, "pin", "--store", store, name, "--remove").out
+    assert "no finished run" in run(nights, capsys, "pin", "--store", store, "x", code=3).err
+
+
+def test_neighbours_are_shown(nights, capsys):
+    store = str(nights.store)
+    exact = run(nights, capsys, "neighbors", "--store", store, "7", "-n", "3", "--json").out
+    rows = json.loads(exact)["neighbors"]
+    assert [row["rank"] for row in rows] == [1, 2, 3]
+    assert rows[0]["cosine"] >= rows[2]["cosine"] > 0
+    close = run(nights, capsys, "neighbors", "--store", store, "7", "-n", "3", "--approximate").out
+    assert str(rows[0]["neighbor"]) in close
+    on_cluster = run(
+        *(nights, capsys, "neighbors", "--store", store, "7", "-n", "3", "--json"),
+        *("--cluster", str(nights.cluster)),
+    ).out
+    assert json.loads(on_cluster)["neighbors"] == rows
+    assert (
+        "not in the graph"
+        in run(nights, capsys, "neighbors", "--store", store, "99999", code=3).err
+    )
+    assert "are integers" in run(nights, capsys, "neighbors", "--store", store, "x", code=3).err
+
+
+def test_new_nodes_are_served_and_exported(nights, capsys, tmp_path):
+    store, cluster = str(nights.store), str(nights.cluster)
+    new = tmp_path / "new.parquet"
+    pq.write_table(pa.table({"source": [9000, 9001], "target": [1, 2]}), new)
+    run_on = ("--store", store, "--cluster", cluster)
+    shown = run(nights, capsys, "fold-in", str(new), *run_on, "--publish").out
+    assert "served with the run now" in shown
+    assert (
+        "were there already" in run(nights, capsys, "fold-in", str(new), *run_on, "--publish").out
+    )
+    for arguments in ([], ["--out", "x", "--publish"], ["--publish", "--overwrite"]):
+        assert (
+            "either --out"
+            in run(nights, capsys, "fold-in", str(new), *run_on, *arguments, code=2).err
+        )
+    out = tmp_path / "vectors"
+    told = run(
+        *(nights, capsys, "export", *run_on, "--out", str(out)),
+        *("--shard-size", "1kB", "--json"),
+    ).out
+    table = pq.read_table(out)
+    assert table.num_rows == json.loads(told)["rows"]
+    assert {9000, 9001} <= set(table["id"].to_pylist())
+    assert len(set(table["id"].to_pylist())) == table.num_rows
+    status = json.loads(run(nights, capsys, "status", "--store", store, "--json").out)
+    assert sum(entry["folded_in"] for entry in status["runs"]) == 2
+
+
+def test_the_report_needs_nothing_from_outside(nights):
+    [*pages] = (nights.store / "runs").glob("*/report.html")
+    assert pages
+    for page in pages:
+        text = page.read_text()
+        addresses = set(re.findall(r"https?://[^\s\"'<>]+", text))
+        assert all(address.startswith("http://www.w3.org/") for address in addresses), addresses
+        assert not re.search(r"<(script|link[^>]+stylesheet|img|iframe)", text)
+        assert text.count("<svg") >= 4
+        assert 'role="img"' in text
+        names = re.findall(r'\bid="([^"]+)"', text)
+        assert len(names) == len(set(names)), "names of two pictures clash"
+        used = set(re.findall(r'(?:url\(#|href="#)([^)"]+)', text))
+        assert used <= set(names)
+        assert text.count("figcaption") >= 8
+
+
+def test_metrics_are_what_prometheus_reads(nights):
+    lines = (nights.store / "metrics.prom").read_text().splitlines()
+    pattern = re.compile(r'^figrl_\w+\{store="[^"]+"(,\w+="[^"]*")*\} \S+$')
+    values = [line for line in lines if not line.startswith("#")]
+    assert all(pattern.match(line) for line in values)
+    assert all(np.isfinite(float(line.rpartition(" ")[2])) for line in values)
+    helps = [line.split()[2] for line in lines if line.startswith("# TYPE")]
+    assert len(helps) == len(set(helps))
