@@ -26,7 +26,8 @@ from pipeline.tiles import Floats, open_tiles
 _BYTES_BESIDE_A_VECTOR = 400
 """Links between vectors, and room to grow."""
 
-_CONNECTIVITY, _EFFORT_BUILD, _EFFORT_SEARCH = 16, 128, 128
+_FEW_ROWS = 1 << 14
+_CONNECTIVITY, _EFFORT_BUILD, _EFFORT_SEARCH = 16, 64, 96
 
 
 def _usearch() -> Any:
@@ -56,8 +57,10 @@ def build_index(client: distributed.Client, embedding: Embedding, session: Sessi
         return
     memory = cluster_memory(client, session.limit_bytes)
     per_row = 6 * embedding.dim + _BYTES_BESIDE_A_VECTOR
-    rows = max(memory.allowed_bytes // (2 * memory.threads * per_row), 1 << 14)
-    task = IndexTask(embedding.path / "embedding", folder, min(rows, embedding.graph.nodes))
+    fitting = max(memory.allowed_bytes // (2 * memory.threads * per_row), _FEW_ROWS)
+    # A shard for each thread: one is built by a single one.
+    wanted = max(-(-embedding.graph.nodes // (memory.workers * memory.threads)), _FEW_ROWS)
+    task = IndexTask(embedding.path / "embedding", folder, min(fitting, wanted))
     shards = -(-embedding.graph.nodes // task.shard_rows)
     job = ClusterJob(client, embedding.path / "work" / "index" / "marks", session.monitor)
     job.run("index", build_shard, [Block(f"{s:06d}", (task, s)) for s in range(shards)])
