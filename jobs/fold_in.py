@@ -85,7 +85,7 @@ def _render(report: dict[str, Any]) -> None:
     if "out" not in report:
         done = "were there already" if report["already_done"] else "are served with the run now"
         click.echo(f"The vectors {done}.")
-        return
     if report["quarantine"]:
         click.echo(f"Rejected rows, with file, row and reason: {report['quarantine']}")
-    click.echo(f"Vectors: {report['out']}")
+    if "out" in report:
+        click.echo(f"Vectors: {report['out']}")

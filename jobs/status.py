@@ -35,10 +35,11 @@ def command(store: str, cluster: str | None, as_json: bool) -> None:
 
 def _render(report: dict[str, Any]) -> None:
     graph = report["graph"]
+    sizes = graph and f"{graph['version']} ({graph['nodes']:,} nodes, {graph['edges']:,} edges)"
     facts(
         {
             "store": report["store"],
-            "graph": f"{graph['version']} ({graph['nodes']:,} nodes, {graph['edges']:,} edges)",
+            "graph": sizes or "none yet",
             "current run": report["current"] or "none: figrl embed makes one",
             "size on disk": human_bytes(report["size_bytes"]),
             **_in_use(report["in_use_by"]),

@@ -18,7 +18,7 @@ import distributed
 from pipeline.cluster import client_at_hand, parse_memory
 from pipeline.config import EmbedConfig, IngestConfig, make_config
 from pipeline.errors import ConfigError
-from pipeline.files import digest, free_bytes, remove
+from pipeline.files import digest, free_bytes, remove, size_bytes
 from pipeline.graph import Graph, open_graph
 from pipeline.ingest.build import build_graph
 from pipeline.ingest.sources import SourceFile, agree, find_files, inspect_file
@@ -201,7 +201,7 @@ def run_embed(store: PathLike, config: EmbedConfig, session: Session) -> dict[st
         paths.locked("embed") as lock,
     ):
         name, done_before = learn_run(client, paths, open_graph(paths), config, session)
-        publish_run(paths, name, lock)
+        publish_run(paths, name, lock, hand_over=True)
     manifest = read_manifest(paths.run(name))
     return {
         "store": str(paths.root),
@@ -235,7 +235,9 @@ def learn_run(
     folder = paths.run(name)
     done_before = (folder / "manifest.json").exists()
     if not done_before:
-        plan.check(free_bytes(paths.root))
+        # What an attempt before this one wrote is there already; turned arrays come on top.
+        turned = 0 if reference is None else 8 * graph.nodes * plan.recipe.dim
+        plan.check(free_bytes(paths.root) + size_bytes(folder) - turned)
         for note in plan.notes:
             session.monitor.note(note)
         job = ClusterJob(client, folder / "work" / "marks", session.monitor)
@@ -245,6 +247,8 @@ def learn_run(
             manifest = run_stages(job, plan, folder)
         if reference is not None:
             manifest |= align_run(job, folder, graph, reference)
+        for litter in folder.glob(".*.tmp"):
+            remove(litter)
         write_manifest(folder, {**manifest, **(facts or {})})
     remove(folder / "work")
     return name, done_before

@@ -8,7 +8,7 @@ import os
 import shutil
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, cast
 
@@ -96,6 +96,10 @@ def size_bytes(path: Path) -> int:
     """Bytes of a file, or of all files below a folder."""
     if path.is_file():
         return path.stat().st_size
-    return sum(
-        (Path(root) / name).stat().st_size for root, _, names in os.walk(path) for name in names
-    )
+    total = 0
+    for root, _, names in os.walk(path):
+        for name in names:
+            # Others may delete while we count.
+            with suppress(FileNotFoundError):
+                total += (Path(root) / name).stat().st_size
+    return total

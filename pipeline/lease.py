@@ -7,10 +7,15 @@ delete the run needs the lock for itself. Both end with their process.
 from __future__ import annotations
 
 import fcntl
+import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
+
+_AGE_WITHOUT_LOCKS = 2 * 86_400.0
+"""Seconds after which a run may go where the file system cannot tell whether it is read."""
 
 
 class Lease:
@@ -62,14 +67,19 @@ def _lock_shared(folder: Path) -> IO[bytes]:
 def not_in_use(folder: Path) -> Iterator[bool]:
     """Tell whether nobody reads a run, and keep it so for the while."""
     try:
-        file = (folder / "manifest.json").open("rb")
+        # Open for writing too: some network file systems lock for one's own only then.
+        file = (folder / "manifest.json").open("r+b")
     except FileNotFoundError:
         yield True
         return
     with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        except BlockingIOError:
             yield False
+            return
+        except OSError:
+            age = time.time() - os.fstat(file.fileno()).st_mtime
+            yield age > _AGE_WITHOUT_LOCKS
             return
         yield True

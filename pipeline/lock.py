@@ -24,7 +24,7 @@ from pipeline.measure import human_seconds, process_name
 
 BEAT_SECONDS = 5.0
 DEAD_AFTER_SECONDS = 60.0
-"""Silence after which a job on another machine is taken for dead."""
+"""Silence after which a job on another machine, whose lock is free, is taken for dead."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def locked(root: Path, purpose: str) -> Iterator[Lock]:
             # A file system without locks: the heartbeat alone has to do.
             pass
         found = _read_owner(owner)
-        if found is not None and _lives_elsewhere(found):
+        if found is not None and _lives_elsewhere(owner, found):
             raise _in_use(root, found)
         lock = Lock(owner, uuid.uuid4().hex)
         with _beating(lock, purpose):
@@ -75,7 +75,7 @@ def _beating(lock: Lock, purpose: str) -> Iterator[None]:
     def beat() -> None:
         while not ended.wait(BEAT_SECONDS):
             found = _read_owner(lock.owner)
-            if found is None or found.get("token") != lock.token:
+            if found is not None and found.get("token") != lock.token:
                 return
             # A beat that fails is followed by others.
             with suppress(OSError):
@@ -98,12 +98,23 @@ def _now() -> float:
     return round(time.time(), 3)
 
 
-def _lives_elsewhere(owner: dict[str, Any]) -> bool:
-    """Whether a job on another machine has the lock, though the operating system gave it to us."""
-    here = str(owner.get("process", "")).rpartition(":")[0] == os.uname().nodename
-    beat = owner.get("beat")
-    fresh = isinstance(beat, int | float) and time.time() - beat < DEAD_AFTER_SECONDS
-    return fresh and not here
+def _lives_elsewhere(path: Path, owner: dict[str, Any]) -> bool:
+    """Whether a job on another machine has the lock, though the operating system gave it to us.
+
+    Most likely that job is dead: it is watched until its heart beats, or has not for long enough.
+    Clocks are not compared, for those of two machines differ.
+    """
+    if str(owner.get("process", "")).rpartition(":")[0] == os.uname().nodename:
+        return False
+    deadline = time.monotonic() + DEAD_AFTER_SECONDS
+    while time.monotonic() < deadline:
+        time.sleep(min(BEAT_SECONDS, 0.5))
+        found = _read_owner(path)
+        if found is None:
+            return False
+        if found != owner:
+            return True
+    return False
 
 
 def _read_owner(path: Path) -> dict[str, Any] | None:

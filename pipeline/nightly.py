@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from pipeline.nightly_config import ReindexConfig, source_files
 from pipeline.serve.checks import check_run
 from pipeline.serve.embedding import Embedding, StoreView
 from pipeline.serve.gates import Verdict, judge, refusal
+from pipeline.serve.index import build_index, check_installed
 from pipeline.serve.metrics import write_metrics
 from pipeline.serve.overlay_calls import carry_overlay
 from pipeline.serve.publish import (
@@ -32,6 +34,7 @@ from pipeline.serve.publish import (
     reached,
     record,
     retire,
+    withdrawn_runs,
 )
 from pipeline.serve.report import write_report
 from pipeline.store import StorePaths, read_manifest, store_paths
@@ -48,7 +51,8 @@ def run_reindex(
         If a gate refused the run; the published one stays as it was.
     """
     paths = store_paths(config.store)
-    files = source_files(config)
+    if config.index == "approximate":
+        check_installed()
     if session.memory_limit is None and config.memory_limit is not None:
         session = replace(session, memory_limit=config.memory_limit)
     with (
@@ -58,10 +62,12 @@ def run_reindex(
     ):
         night = _Night(client, paths, config, replace(session, monitor=log.monitor), lock)
         try:
-            report = night.run(files, publish_anyway=publish_anyway)
-        except FigrlError as error:
-            log.event("failed", error=error.message, exit_code=error.exit_code)
-            write_metrics(paths, config.metrics, failed=error.exit_code)
+            report = night.run(source_files(config), publish_anyway=publish_anyway)
+        except Exception as error:
+            code = error.exit_code if isinstance(error, FigrlError) else FigrlError.exit_code
+            with suppress(OSError, FigrlError):
+                log.event("failed", error=f"{type(error).__name__}: {error}", exit_code=code)
+                write_metrics(paths, config.metrics, failed=code)
             raise
         log.event("done", **{k: report[k] for k in ("run", "nothing_to_do") if k in report})
         log.keep_in(paths.run(report["run"]))
@@ -93,8 +99,11 @@ class _Night:
         version, _ = ingest_graph(self.client, paths, sources, config.ingest, self.session)
         _same_kind(open_graph(paths, version), current)
         night = digest([version, config.embed.significant(), config.align])
-        if current is not None and current.manifest.get("night") == night:
+        if current is not None and self._is_done(current, night, publish_anyway=publish_anyway):
             return self._nothing_to_do(current)
+        if paths.latest_graph() is None:
+            # So that a first run can be looked at, also if it is refused.
+            paths.set_latest_graph(version)
         run = self._learn(version, night, current)
         embedding = StoreView(paths).embedding(run)
         measures = self._measure(embedding)
@@ -109,11 +118,26 @@ class _Night:
         if not passed and not publish_anyway:
             self._refuse(run, verdicts)
         reached("complete")
+        paths.set_latest_graph(version)
+        reached("latest")
         publish_run(paths, run, self.lock)
         if current is not None:
             # This job is a reader of the last run too, and would keep it from being deleted.
             current.lease.release()
         return self._finish(embedding, measures, verdicts, carried)
+
+    def _is_done(self, current: Embedding, night: str, *, publish_anyway: bool) -> bool:
+        """Whether the published run is of this input, or somebody went back from such a one."""
+        if current.manifest.get("night") == night:
+            return True
+        for run in withdrawn_runs(self.paths) & set(self.paths.finished_runs()):
+            if read_manifest(self.paths.run(run)).get("night") == night and not publish_anyway:
+                self.session.monitor.note(
+                    f"The sources are those of run {run}, from which somebody went back. It is not "
+                    "published again; --publish-anyway would."
+                )
+                return True
+        return False
 
     def _learn(self, version: str, night: str, current: Embedding | None) -> str:
         config = self.config
@@ -148,7 +172,13 @@ class _Night:
                 "rows_rejected": facts["rows_rejected"],
                 "cost_bound": (manifest["certificate"] or {}).get("cost_bound"),
                 "mean_cosine": manifest.get("alignment", {}).get("mean_cosine"),
-                **check_run(self.client, embedding, self.session.monitor),
+                "compared_nodes": manifest.get("alignment", {}).get("compared_nodes"),
+                **check_run(
+                    self.client,
+                    embedding,
+                    self.paths.work / f"checks-{embedding.run}",
+                    self.session.monitor,
+                ),
             }
             write_json(path, measured)
         measures: dict[str, Any] = read_json(path)
@@ -156,15 +186,15 @@ class _Night:
 
     def _build_index(self, embedding: Embedding) -> None:
         if self.config.index == "approximate":
-            from pipeline.serve.index import build_index
-
-            build_index(self.client, embedding, self.session)
+            work = self.paths.work / f"index-{embedding.run}"
+            build_index(self.client, embedding, work, self.session)
 
     def _refuse(self, run: str, verdicts: tuple[Verdict, ...]) -> None:
         last = history(self.paths)[-1:]
         if not last or (last[0]["action"], last[0]["run"]) != ("refused", run):
             gates = [verdict.gate for verdict in verdicts if not verdict.passed]
             record(self.paths, "refused", run, gates=gates)
+        self._retire()
         raise refusal(run, verdicts)
 
     def _finish(
@@ -174,8 +204,6 @@ class _Night:
         verdicts: tuple[Verdict, ...],
         carried: int,
     ) -> dict[str, Any]:
-        self.paths.set_latest_graph(embedding.graph.version)
-        reached("latest")
         retired = self._retire()
         write_metrics(self.paths, self.config.metrics)
         manifest = embedding.manifest
@@ -199,7 +227,7 @@ class _Night:
 
     def _nothing_to_do(self, current: Embedding) -> dict[str, Any]:
         """End what a killed job may have left: it published, but did not clean up."""
-        self.paths.set_latest_graph(current.graph.version)
+        self._build_index(current)
         retired = self._retire()
         write_metrics(self.paths, self.config.metrics)
         return {

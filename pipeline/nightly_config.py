@@ -8,6 +8,7 @@ import re
 import textwrap
 from collections.abc import Sequence
 from datetime import date, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -228,7 +229,7 @@ def source_files(config: ReindexConfig) -> list[str]:
     """Files that a configuration asks for, in a fixed order."""
     found: set[str] = set()
     for source in config.sources:
-        files = [file for file in find_files([source.path]) if _is_asked_for(file, source)]
+        files = find_files([source.path], chosen=partial(_is_asked_for, source=source))
         if not files:
             raise BadInputError(
                 f"{source.path}: none of its files matches include {list(source.include)} and "

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -75,8 +75,13 @@ class StorePaths:
 
     def finished_runs(self) -> list[str]:
         """Names of all complete runs, oldest first."""
-        manifests = sorted(self.runs.glob("*/manifest.json"), key=lambda path: path.stat().st_mtime)
-        return [path.parent.name for path in manifests]
+        found = []
+        for folder in self.runs.glob("*"):
+            # One with a dot is being deleted, and any may go while we look.
+            with suppress(FileNotFoundError, NotADirectoryError):
+                if not folder.name.startswith("."):
+                    found.append(((folder / "manifest.json").stat().st_mtime, folder.name))
+        return [name for _, name in sorted(found)]
 
     @contextmanager
     def locked(self, purpose: str) -> Iterator[Lock]:

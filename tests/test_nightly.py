@@ -20,6 +20,7 @@ from pipeline.nightly_config import example_config, read_reindex_config, source_
 from pipeline.serve.embedding import open_store
 from pipeline.serve.overlay_calls import run_fold_publish
 from pipeline.serve.publish import history, roll_back
+from pipeline.serve.status import store_status
 from tests.learn.test_accurate import planted_edges
 
 BASE = {"embed": {"dim": 6, "smoothing": 3}, "keep": {"runs": 3}}
@@ -185,10 +186,92 @@ def test_nodes_of_the_day_are_served_and_absorbed(nights):
     assert open_store(nights.store).embedding().overlay is None
 
 
+def test_bad_edges_of_the_day_are_not_in_the_way(nights):
+    client = nights.client
+    nights.run()
+    session, config = Session(client), FoldInConfig()
+    good, bad = nights.folder / "good.parquet", nights.folder / "bad.parquet"
+    pq.write_table(pa.table({"source": [5000], "target": [1]}), good)
+    pq.write_table(pa.table({"source": [5001, None], "target": [1, 2]}), bad)
+    for _ in range(2):
+        with pytest.raises(BadInputError, match=r"bad.parquet, row 2"):
+            run_fold_publish(nights.store, bad, config, session)
+    assert run_fold_publish(nights.store, good, config, session)["counts"]["nodes_folded_in"] == 1
+    with pytest.raises(ConfigError, match="recompute"):
+        run_fold_publish(nights.store, good, FoldInConfig(known="recompute"), session)
+    nights.write(2, [(1, 2), (2, 3)])
+    assert nights.run()["carried_nodes"] == 1
+    # Going back takes the edges along; they are folded in with the next ones.
+    roll_back(nights.store)
+    assert open_store(nights.store).embedding().lookup([5000]).any()
+    more = nights.folder / "more.parquet"
+    pq.write_table(pa.table({"source": [5002], "target": [3]}), more)
+    run_fold_publish(nights.store, more, config, session)
+    assert open_store(nights.store).embedding().lookup([5000, 5002]).any(axis=1).all()
+
+
+def test_what_somebody_went_back_from_is_not_published_again(nights):
+    first = nights.run()
+    nights.write(2, [(i, i + 1) for i in range(30)])
+    second = nights.run()
+    roll_back(nights.store)
+    held = nights.run()
+    assert (held["nothing_to_do"], held["run"]) == (True, first["run"])
+    nights.write(3, [(i, i + 2) for i in range(30)])
+    third = nights.run()
+    assert third["alignment"]["reference"] == first["run"]
+    roll_back(nights.store, first["run"])
+    assert nights.run(anyway=True)["run"] == third["run"] != second["run"]
+
+
+def test_another_graph_of_the_same_size_is_refused(nights):
+    nights.run()
+    nights.write(1, [(a + 100_000, b + 100_000) for a, b in planted_edges(3)])
+    with pytest.raises(GateError, match="mean_cosine is unknown"):
+        nights.run()
+
+
+def test_a_first_night_that_is_refused_can_be_looked_at(nights):
+    with pytest.raises(GateError, match="cost_bound"):
+        nights.run(gates={"cost_bound": 0.0})
+    status = store_status(nights.store)
+    assert status["current"] is None
+    assert [event["action"] for event in status["history"]] == ["refused"]
+    assert open_store(nights.store).embedding(status["runs"][0]["run"]).graph.nodes > 100
+
+
+def test_refused_nights_do_not_pile_up(nights):
+    nights.run()
+    for day in range(2, 6):
+        nights.write(day, [(i, i + day) for i in range(40)])
+        with pytest.raises(GateError):
+            nights.run(gates={"mean_cosine": 1.0}, keep={"runs": 1, "refused": 1})
+    assert len(open_store(nights.store).runs) == 2
+    assert len(list((nights.store / "graph").iterdir())) == 3, "two graphs, and the latest's name"
+
+
+def test_an_index_can_be_asked_for_later(nights):
+    run = nights.run()["run"]
+    again = nights.run(index="approximate")
+    assert again["nothing_to_do"]
+    assert (nights.store / "runs" / run / "index" / "index.json").exists()
+
+
+def test_missing_sources_are_told_to_whoever_watches(nights):
+    nights.run()
+    for path in (nights.folder / "edges").rglob("*.parquet"):
+        path.unlink()
+    with pytest.raises(BadInputError, match="no edge file"):
+        nights.run()
+    metrics = (nights.store / "metrics.prom").read_text()
+    assert f'figrl_last_job_exit_code{{store="{nights.store}"}} 3' in metrics
+
+
 def test_sources_are_chosen_by_patterns_and_days(nights):
     for day in range(2, 6):
         nights.write(day, [(1, 2)])
-    (nights.folder / "edges" / "date=2026-11-03" / "part_tmp.parquet").write_bytes(b"")
+    for litter in ("part_tmp.parquet", "part_tmp.parquet.crc"):
+        (nights.folder / "edges" / "date=2026-11-03" / litter).write_bytes(b"")
     chosen = {"path": "edges", "exclude": ["*_tmp*"]}
     config = read_reindex_config(
         nights.config(sources=[chosen], window={"days": 2, "partition": "date"})
@@ -204,7 +287,9 @@ def test_sources_are_chosen_by_patterns_and_days(nights):
     config = read_reindex_config(nights.config(sources=[{**chosen, "include": ["*.csv"]}]))
     with pytest.raises(BadInputError, match="none of its files matches"):
         source_files(config)
-    config = read_reindex_config(nights.config(window={"days": 2, "partition": "day"}))
+    config = read_reindex_config(
+        nights.config(sources=[chosen], window={"days": 2, "partition": "day"})
+    )
     with pytest.raises(BadInputError, match="lies in no folder day=YYYY-MM-DD"):
         source_files(config)
 

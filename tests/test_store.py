@@ -82,17 +82,27 @@ def test_an_owner_that_cannot_be_read_is_another_job(tmp_path, text):
             pass
 
 
-def test_an_owner_elsewhere_keeps_the_store_while_it_shows_signs_of_life(tmp_path):
+def test_an_owner_elsewhere_keeps_the_store_while_it_shows_signs_of_life(tmp_path, monkeypatch):
     """As on a file system where this machine does not see the locks of another."""
     paths = store_paths(tmp_path)
     owner = {"purpose": "reindex", "process": "elsewhere:7", "token": "x", "since": 0.0}
-    write_json(tmp_path / ".owner.json", {**owner, "beat": time.time() - 10})
+    beating = threading.Event()
+
+    def beat():
+        while not beating.wait(0.05):
+            write_json(tmp_path / ".owner.json", {**owner, "beat": time.time()})
+
+    write_json(tmp_path / ".owner.json", {**owner, "beat": 0.0})
+    thread = threading.Thread(target=beat)
+    thread.start()
     with (
         pytest.raises(StoreInUseError, match=r"'reindex' \(process elsewhere:7"),
         paths.locked("embed"),
     ):
         pass
-    write_json(tmp_path / ".owner.json", {**owner, "beat": time.time() - 90})
+    beating.set()
+    thread.join()
+    monkeypatch.setattr("pipeline.lock.DEAD_AFTER_SECONDS", 1.0)
     with paths.locked("embed") as lock:
         lock.check()
         found = owner_of(tmp_path)

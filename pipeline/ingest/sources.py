@@ -83,10 +83,13 @@ class Piece:
         return f"{self.number:06d}"
 
 
-def find_files(edges: Sequence[str | os.PathLike[str]]) -> list[str]:
+def find_files(
+    edges: Sequence[str | os.PathLike[str]], *, chosen: Callable[[str], bool] = lambda _: True
+) -> list[str]:
     """Name the files behind paths, folders and glob patterns, in a fixed order.
 
-    Hidden files and those that begin with an underscore are passed over in folders and globs.
+    Hidden files and those that begin with an underscore are passed over in folders and globs, and
+    so is what is not `chosen`.
     """
     found: list[str] = []
     for given in edges:
@@ -97,14 +100,14 @@ def find_files(edges: Sequence[str | os.PathLike[str]]) -> list[str]:
             matches = [text]
         else:
             hits = _glob(text)
-            matches = find_files(hits) if hits else []
+            matches = find_files(hits, chosen=chosen) if hits else []
         if not matches:
             raise BadInputError(
                 f"{text}: there is no edge file here. Give a file, a folder or a glob pattern of "
                 f"{', '.join(sorted(_KINDS))} files (text and CSV may end in .gz)."
             )
         found.extend(str(Path(match).absolute()) for match in matches)
-    unique = sorted(set(found))
+    unique = sorted(path for path in set(found) if chosen(path))
     for path in unique:
         _kind_of(path)
     return unique

@@ -129,7 +129,8 @@ def sum_block(task: AlignTask, block: int) -> Stats:
     dim, shared = open_tiles(task.old).shape[1], 0
     total = np.zeros((dim, dim))
     for rows, new, old in _pairs(task, block):
-        total += new.T @ old
+        finite = np.isfinite(new).all(axis=1) & np.isfinite(old).all(axis=1)
+        total += new[finite].T @ old[finite]
         shared += int(rows.size)
     save_array(task.work / f"{block:06d}.npy", total)
     return {"shared": shared}
@@ -179,11 +180,12 @@ def rotate_block(task: AlignTask, block: int) -> Stats:
 
 
 def _cosines(left: Floats, right: Floats) -> npt.NDArray[np.float64]:
-    """Cosine of each pair of rows; NaN where one of them is zero."""
-    lengths = np.linalg.norm(left, axis=1) * np.linalg.norm(right, axis=1)
-    products = np.einsum("ij,ij->i", left, right, dtype=np.float64)
-    cosines = np.full(lengths.size, np.nan)
-    np.divide(products, lengths, out=cosines, where=lengths > 0)
+    """Cosine of each pair of rows; NaN where one of them is zero, or no number."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        lengths = np.linalg.norm(left, axis=1) * np.linalg.norm(right, axis=1)
+        products = np.einsum("ij,ij->i", left, right, dtype=np.float64)
+        cosines = np.full(lengths.size, np.nan)
+        np.divide(products, lengths, out=cosines, where=lengths > 0)
     return cosines
 
 

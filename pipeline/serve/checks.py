@@ -38,9 +38,11 @@ class CheckTask:
     work: Path
 
 
-def check_run(client: distributed.Client, embedding: Embedding, monitor: Monitor) -> dict[str, Any]:
+def check_run(
+    client: distributed.Client, embedding: Embedding, work: Path, monitor: Monitor
+) -> dict[str, Any]:
     """Measure a finished run: what is wrong with its vectors, and what they know of the graph."""
-    graph, work = embedding.graph, embedding.path / "work" / "checks"
+    graph = embedding.graph
     task = CheckTask(graph, embedding.path / "embedding", work)
     job = ClusterJob(client, work / "marks", monitor)
     blocks = [Block(f"{b:06d}", (task, b)) for b in range(graph.blocks)]

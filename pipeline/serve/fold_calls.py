@@ -146,7 +146,7 @@ def run_fold_in(
         forget_delivered(folder, parts)
         job = ClusterJob(client, folder / "marks", session.monitor)
         counts, _ = fold_parts(job, client, sources, embedding, config, memory, folder, parts)
-        quarantine = _keep_quarantine(folder / "graph" / "quarantine", out)
+        quarantine = keep_quarantine(folder / "graph" / "quarantine", out)
         deliver(job, parts, vectors_schema(embedding.graph, embedding.dim), out)
         remove(folder)
     return {
@@ -210,12 +210,13 @@ def fold_parts(
     return counts | {name: facts[name] for name in _INPUT_COUNTS}, task.new.blocks
 
 
-def _keep_quarantine(folder: Path, out: Path) -> str | None:
+def keep_quarantine(folder: Path, out: Path) -> str | None:
     """Put bad rows beside the output; where they lie, if there are any."""
     if not folder.exists():
         return None
     target = out.with_name(out.name + ".quarantine")
     remove(target)
+    target.parent.mkdir(parents=True, exist_ok=True)
     # A copy: the job may be killed before it ends, and run again.
     shutil.copytree(folder, target)
     return str(target)

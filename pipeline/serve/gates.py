@@ -43,8 +43,8 @@ def judge(gates: Gates, now: dict[str, Any], before: dict[str, Any] | None) -> t
     gates : Gates
     now, before : dict
         Measures of this run, and of the published one: ``nodes``, ``edges``, ``rows_read``,
-        ``rows_rejected``, ``cost_bound``, ``mean_cosine``, ``non_finite_vectors``,
-        ``zero_vectors``, ``neighbour_recall``.
+        ``rows_rejected``, ``cost_bound``, ``mean_cosine``, ``compared_nodes`` (None where
+        nothing was aligned), ``non_finite_vectors``, ``zero_vectors``, ``neighbour_recall``.
     """
     recall = _loss(now["neighbour_recall"], (before or {}).get("neighbour_recall"))
     values = {
@@ -67,16 +67,23 @@ def judge(gates: Gates, now: dict[str, Any], before: dict[str, Any] | None) -> t
         "zero_vectors": f"{now['zero_vectors']:,} vectors are all zero",
         "neighbour_recall_loss": "neighbours in the graph no longer among the nearest vectors",
     }
+    # A certificate that says nothing is no reason to trust; nor is a graph with none of the nodes
+    # that the published one has.
+    must_be_known = {"cost_bound"} | ({"mean_cosine"} if now["compared_nodes"] == 0 else set())
     return tuple(
-        _verdict(name, value, getattr(gates, name), words[name]) for name, value in values.items()
+        _verdict(
+            name, value, getattr(gates, name), words[name], must_be_known=name in must_be_known
+        )
+        for name, value in values.items()
     )
 
 
-def _verdict(name: str, value: float | None, limit: float | None, meaning: str) -> Verdict:
+def _verdict(
+    name: str, value: float | None, limit: float | None, meaning: str, *, must_be_known: bool
+) -> Verdict:
     at_least = name == "mean_cosine"
-    if limit is None or (value is None and name != "cost_bound"):
+    if limit is None or (value is None and not must_be_known):
         return Verdict(name, value, limit, True, meaning)
-    # A certificate that says nothing is no reason to trust.
     passed = value is not None and (value >= limit if at_least else value <= limit)
     return Verdict(name, value, limit, passed, meaning)
 

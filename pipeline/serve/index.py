@@ -49,9 +49,11 @@ class IndexTask:
     shard_rows: int
 
 
-def build_index(client: distributed.Client, embedding: Embedding, session: Session) -> None:
-    """Build the index of a run, unless it is there."""
-    _usearch()
+def build_index(
+    client: distributed.Client, embedding: Embedding, work: Path, session: Session
+) -> None:
+    """Build the index of a run, unless it is there; `work` keeps what is done of it."""
+    check_installed()
     folder = embedding.path / "index"
     if (folder / "index.json").exists():
         return
@@ -60,12 +62,26 @@ def build_index(client: distributed.Client, embedding: Embedding, session: Sessi
     fitting = max(memory.allowed_bytes // (2 * memory.threads * per_row), _FEW_ROWS)
     # A shard for each thread: one is built by a single one.
     wanted = max(-(-embedding.graph.nodes // (memory.workers * memory.threads)), _FEW_ROWS)
-    task = IndexTask(embedding.path / "embedding", folder, min(fitting, wanted))
+    rows = _agreed_rows(work, min(fitting, wanted))
+    task = IndexTask(embedding.path / "embedding", folder, rows)
     shards = -(-embedding.graph.nodes // task.shard_rows)
-    job = ClusterJob(client, embedding.path / "work" / "index" / "marks", session.monitor)
+    job = ClusterJob(client, work / "marks", session.monitor)
     job.run("index", build_shard, [Block(f"{s:06d}", (task, s)) for s in range(shards)])
     write_json(folder / "index.json", {"shards": shards, "shard_rows": task.shard_rows})
-    remove(embedding.path / "work")
+    remove(work)
+
+
+def _agreed_rows(work: Path, rows: int) -> int:
+    """Rows of a shard as the attempt before had them: its marks stand for shards of that size."""
+    path = work / "shard-rows.json"
+    if not path.exists():
+        write_json(path, rows)
+    return int(read_json(path))
+
+
+def check_installed() -> None:
+    """Raise an error if the package that does the search is missing."""
+    _usearch()
 
 
 def _empty(dim: int) -> Any:
@@ -110,7 +126,7 @@ def has_index(run: Path) -> bool:
     return (run / "index" / "index.json").exists()
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=1024)
 def _opened(path: Path, dim: int) -> Any:
     """A shard, mapped into memory."""
     index = _empty(dim)
@@ -126,9 +142,12 @@ def search_index(run: Path, queries: Floats, count: int) -> Found:
     for number in range(shards):
         index = _opened(shard_path(folder, number), queries.shape[1])
         matches = index.search(queries, count)
-        keys = np.atleast_2d(np.asarray(matches.keys, np.int64))
-        cosines = 1.0 - np.atleast_2d(np.asarray(matches.distances, np.float32))
-        parts.append(Found(cosines, keys))
+        keys = np.atleast_2d(matches.keys).astype(np.int64)
+        cosines = 1.0 - np.atleast_2d(matches.distances).astype(np.float32)
+        # A shard that has fewer than asked for leaves rubbish behind them.
+        counts = getattr(matches, "counts", np.array([keys.shape[1]]))
+        missing = np.arange(keys.shape[1]) >= np.reshape(counts, (-1, 1))
+        parts.append(Found(np.where(missing, -np.inf, cosines), np.where(missing, -1, keys)))
     return merge_found(parts, count)
 
 

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from pipeline.files import read_json, size_bytes, write_text
+from pipeline.files import free_bytes, read_json, write_text
 from pipeline.serve.overlay import open_overlay
 from pipeline.serve.publish import history
 from pipeline.store import StorePaths, read_manifest
@@ -38,7 +38,7 @@ def write_metrics(paths: StorePaths, target: str | None, *, failed: int = 0) -> 
 
     tell("last_job_time_seconds", round(time.time(), 3), "When the last job ended.")
     tell("last_job_exit_code", failed, "How the last job ended; 0: well.")
-    tell("store_bytes", size_bytes(paths.root), "Size of the store on disk.")
+    tell("disk_free_bytes", free_bytes(paths.root), "Room left on the disk of the store.")
     current = paths.current_run()
     if current is not None:
         _tell_run(paths, current, tell)

@@ -18,6 +18,9 @@ from pipeline.tiles import Floats, open_tiles
 
 Rows = npt.NDArray[np.int64]
 _CHUNKS_OF_A_TASK = 16
+_TASKS_AT_A_TIME = 64
+_QUERIES_AT_A_TIME = 256
+_COSINES_AT_A_TIME = 1 << 22
 
 
 @dataclass(frozen=True)
@@ -37,7 +40,7 @@ def normalised(vectors: Floats) -> Floats:
 def search_vectors(pieces: Iterable[tuple[int, Floats]], queries: Floats, count: int) -> Found:
     """Best rows of some pieces of vectors, each with the number of its first row."""
     best = _nothing(queries.shape[0], count)
-    for first, vectors in pieces:
+    for first, vectors in _cut(pieces, max(_COSINES_AT_A_TIME // len(queries), 1)):
         cosines = queries @ normalised(vectors).T
         kept = min(count, cosines.shape[1])
         # What is as good as the last one kept is kept too: which of them is decided by the row.
@@ -45,6 +48,13 @@ def search_vectors(pieces: Iterable[tuple[int, Floats]], queries: Floats, count:
         lowest = np.take_along_axis(cosines, chosen, axis=1).min(axis=1, keepdims=True)
         best = _merge_ties(best, cosines, lowest, first, count)
     return best
+
+
+def _cut(pieces: Iterable[tuple[int, Floats]], rows: int) -> Iterator[tuple[int, Floats]]:
+    """Pieces of no more than so many rows."""
+    for first, vectors in pieces:
+        for begin in range(0, len(vectors), rows):
+            yield first + begin, vectors[begin : begin + rows]
 
 
 def _nothing(queries: int, count: int) -> Found:
@@ -97,17 +107,40 @@ def search(
 
     Without a client the threads of this process do it, a chunk of vectors each at a time.
     """
+    wanted = normalised(queries)
+    parts = [
+        _search_some(path, overlay, wanted[begin : begin + _QUERIES_AT_A_TIME], count, client)
+        for begin in range(0, len(wanted), _QUERIES_AT_A_TIME)
+    ]
+    return Found(
+        np.concatenate([part.cosines for part in parts]),
+        np.concatenate([part.rows for part in parts]),
+    )
+
+
+def _search_some(
+    path: Path,
+    overlay: Overlay | None,
+    queries: Floats,
+    count: int,
+    client: distributed.Client | None,
+) -> Found:
     tiles = open_tiles(path)
     nodes, step = tiles.shape[0], _CHUNKS_OF_A_TASK * tiles.chunks[0]
-    wanted = normalised(queries)
-    calls = [
-        (path, start, min(start + step, nodes), wanted, count) for start in range(0, nodes, step)
-    ]
-    if client is not None:
-        found = map_once(client, search_rows, calls)
-    else:
-        with ThreadPoolExecutor(CPU_COUNT) as threads:
-            found = list(threads.map(lambda call: search_rows(*call), calls))
+    starts = range(0, nodes, step)
+    best = _nothing(len(queries), count)
+    for begin in range(0, len(starts), _TASKS_AT_A_TIME):
+        calls = [
+            (path, start, min(start + step, nodes), queries, count)
+            for start in starts[begin : begin + _TASKS_AT_A_TIME]
+        ]
+        if client is not None:
+            found = map_once(client, search_rows, calls)
+        else:
+            with ThreadPoolExecutor(CPU_COUNT) as threads:
+                found = list(threads.map(lambda call: search_rows(*call), calls))
+        best = merge_found([best, *found], count)
     if overlay is not None:
-        found.append(search_vectors(overlay.pieces(first_row=nodes), wanted, count))
-    return merge_found(found, count)
+        newer = search_vectors(overlay.pieces(first_row=nodes), queries, count)
+        best = merge_found([best, newer], count)
+    return best

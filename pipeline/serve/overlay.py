@@ -11,6 +11,7 @@ is folded in again.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,7 +23,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline.blocks import Stats
-from pipeline.files import load_array, read_json, remove, save_array, write_json, write_text
+from pipeline.files import (
+    load_array,
+    read_json,
+    remove,
+    save_array,
+    write_json,
+    write_text,
+    written_aside,
+)
 from pipeline.ingest.arrow import write_ids
 from pipeline.ingest.ids import IdIndex, range_path
 from pipeline.job import Block, Job
@@ -116,6 +125,20 @@ def kept_edges(run: Path) -> list[Path]:
     """Edges that were folded into a run since it was published."""
     folder = overlay_folder(run) / "edges"
     return sorted(path for path in folder.glob("*") if not path.name.startswith("."))
+
+
+def hand_over_edges(old: Path, new: Path) -> None:
+    """Copy the edges that were folded into a run to another one, as yet unfolded."""
+    target = overlay_folder(new)
+    there = {path.name for path in kept_edges(new)}
+    for path in kept_edges(old):
+        if path.name not in there:
+            (target / "edges").mkdir(parents=True, exist_ok=True)
+            with written_aside(target / "edges" / path.name) as aside:
+                shutil.copyfile(path, aside)
+    options = overlay_folder(old) / "options.json"
+    if options.exists() and not (target / "options.json").exists():
+        write_json(target / "options.json", read_json(options))
 
 
 def write_overlay(

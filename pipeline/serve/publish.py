@@ -13,6 +13,7 @@ from pipeline.errors import BadInputError
 from pipeline.files import remove, size_bytes, write_text
 from pipeline.lease import not_in_use
 from pipeline.lock import Lock
+from pipeline.serve.overlay import hand_over_edges
 from pipeline.store import StorePaths, existing_store, read_manifest
 
 Action = Literal["published", "rolled back", "refused", "deleted"]
@@ -57,24 +58,56 @@ def published_runs(paths: StorePaths) -> list[str]:
     return [run for run in order if run in there]
 
 
-def publish_run(paths: StorePaths, run: str, lock: Lock, *, action: Action = "published") -> None:
-    """Make a complete run the published one; readers see the old one or the new one."""
+def publish_run(
+    paths: StorePaths,
+    run: str,
+    lock: Lock,
+    *,
+    action: Action = "published",
+    hand_over: bool = False,
+) -> None:
+    """Make a complete run the published one; readers see the old one or the new one.
+
+    Parameters
+    ----------
+    paths, run, lock
+    action : str
+        How it is written down.
+    hand_over : bool
+        Whether edges that were folded into the published run go with it to the new one, so that the
+        next fold-in or re-indexing finds them there.
+    """
     read_manifest(paths.run(run))
     lock.check()
-    if paths.current_run() != run:
+    before = paths.current_run()
+    if before is not None and before != run:
+        if hand_over:
+            hand_over_edges(paths.run(before), paths.run(run))
         reached("before current")
+    if before != run:
         paths.publish(run)
     reached("current")
-    note_published(paths, action)
+    note_published(paths, action, **({"before": before} if action == "rolled back" else {}))
     reached("recorded")
 
 
-def note_published(paths: StorePaths, action: Action = "published") -> None:
+def note_published(paths: StorePaths, action: Action = "published", **facts: Any) -> None:
     """See to it that the history knows the published run; a job may have been killed before."""
     current = paths.current_run()
     last = [e["run"] for e in history(paths) if e.get("action") in ("published", "rolled back")]
     if current is not None and last[-1:] != [current]:
-        record(paths, action, current)
+        record(paths, action, current, **facts)
+
+
+def withdrawn_runs(paths: StorePaths) -> set[str]:
+    """Runs that somebody went back from, and that were not published again since."""
+    found: set[str] = set()
+    for event in history(paths):
+        if event.get("action") in ("published", "rolled back"):
+            found.discard(event["run"])
+        if event.get("action") == "rolled back" and event.get("before"):
+            found.add(event["before"])
+    return found
 
 
 def reached(step: str) -> None:
@@ -87,7 +120,7 @@ def roll_back(store: str | os.PathLike[str], run: str | None = None) -> dict[str
     with paths.locked("rollback") as lock:
         note_published(paths)
         before = paths.current_run()
-        earlier = [name for name in published_runs(paths) if name != before]
+        earlier = _published_before(paths, before)
         if run is None and not earlier:
             raise BadInputError(
                 f"There is no earlier run in {paths.root} to go back to. Runs that are kept: "
@@ -99,8 +132,17 @@ def roll_back(store: str | os.PathLike[str], run: str | None = None) -> dict[str
                 f"There is no finished run '{chosen}' in {paths.root}. Finished runs: "
                 f"{', '.join(paths.finished_runs()) or 'none'}."
             )
-        publish_run(paths, chosen, lock, action="rolled back")
+        publish_run(paths, chosen, lock, action="rolled back", hand_over=True)
     return {"store": str(paths.root), "before": before, "current": chosen}
+
+
+def _published_before(paths: StorePaths, run: str | None) -> list[str]:
+    """Runs that were published before another one, so that going back twice goes further back."""
+    first = [e["run"] for e in history(paths) if e.get("action") == "published"]
+    order = list(dict.fromkeys(reversed(first)))[::-1]
+    older = order[: order.index(run)] if run in order else order
+    there = set(paths.finished_runs())
+    return [name for name in older if name in there]
 
 
 def pin(store: str | os.PathLike[str], run: str, *, pinned: bool = True) -> dict[str, Any]:

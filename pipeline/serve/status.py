@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from pipeline.errors import BadInputError
 from pipeline.files import size_bytes
-from pipeline.graph import open_graph
+from pipeline.graph import Graph, open_graph
 from pipeline.hosting import list_jobs
 from pipeline.lock import owner_of
 from pipeline.serve.overlay import open_overlay
 from pipeline.serve.publish import history, is_pinned
-from pipeline.store import StorePaths, existing_store, read_manifest
+from pipeline.store import StorePaths, existing_store, read_manifest, store_paths
 
 _SHOWN = 20
 """Events and jobs that are shown, the last ones."""
@@ -22,18 +25,18 @@ _RUN_FACTS = ("run", "created", "graph", "dim", "sketch_size", "seconds", "peak_
 
 def store_status(store: str | os.PathLike[str]) -> dict[str, Any]:
     """Tell the graph, the runs and the unfinished work of a store."""
-    paths = existing_store(store)
-    graph = open_graph(paths)
-    manifests = [read_manifest(paths.run(name)) for name in paths.finished_runs()]
+    paths = store_paths(store)
+    known = paths.latest_graph()
+    if known is None and not list_jobs(paths) and owner_of(paths.root) is None:
+        existing_store(store)
+    manifests = []
+    for name in paths.finished_runs():
+        # A run may be deleted while we look.
+        with suppress(BadInputError):
+            manifests.append(read_manifest(paths.run(name)))
     return {
         "store": str(paths.root),
-        "graph": {
-            "version": graph.version,
-            "nodes": graph.nodes,
-            "edges": graph.edges,
-            "weighted": graph.weighted,
-            "ids": graph.id_kind,
-        },
+        "graph": None if known is None else _graph_facts(open_graph(paths, known)),
         "current": paths.current_run(),
         "runs": [
             {
@@ -51,6 +54,16 @@ def store_status(store: str | os.PathLike[str]) -> dict[str, Any]:
     }
 
 
+def _graph_facts(graph: Graph) -> dict[str, Any]:
+    return {
+        "version": graph.version,
+        "nodes": graph.nodes,
+        "edges": graph.edges,
+        "weighted": graph.weighted,
+        "ids": graph.id_kind,
+    }
+
+
 def _unfinished(paths: StorePaths) -> list[dict[str, Any]]:
     folders: list[tuple[str, Path]] = []
     for what, root in (("graph", paths.graphs), ("run", paths.runs)):
@@ -59,6 +72,12 @@ def _unfinished(paths: StorePaths) -> list[dict[str, Any]]:
             folders += [(f"{what} {folder.name}", folder)] * begun
     folders += [(folder.name, folder) for folder in sorted(paths.work.glob("*"))]
     return [
-        {"what": what, "blocks_done": sum(1 for _ in folder.rglob("marks/*/*.json"))}
-        for what, folder in folders
+        {"what": what, "blocks_done": sum(1 for _ in _marks(folder))} for what, folder in folders
     ]
+
+
+def _marks(folder: Path) -> Iterator[Path]:
+    """Marks of a job; they lie at the top, or in its work folder."""
+    for pattern in ("marks/*/*.json", "work/marks/*/*.json", "graph/work/marks/*/*.json"):
+        with suppress(FileNotFoundError):
+            yield from folder.glob(pattern)

@@ -17,7 +17,7 @@ from pipeline.api import Session
 from pipeline.errors import FigrlError
 from pipeline.nightly_config import read_reindex_config
 
-STEPS = ("complete", "before current", "current", "recorded", "latest", "deleted")
+STEPS = ("complete", "latest", "before current", "current", "recorded", "deleted")
 
 
 def main(config: str, scheduler: str, last_step: str = "") -> int:

@@ -89,6 +89,18 @@ def test_a_job_is_killed_at_each_step_of_publishing(second_night, step):
     check_and_finish(nights, first)
 
 
+@pytest.mark.parametrize("step", ["complete", "latest", "current"])
+def test_a_first_night_is_killed(client, tmp_path, step):
+    """There is nothing before it: readers see nothing, or all of it."""
+    nights = Nights(tmp_path, client)
+    nights.write(1, planted_edges(3))
+    assert finish(start(nights, step)) == -9
+    if step == "current":
+        assert len(open_store(nights.store).embedding()) > 100
+    assert finish(start(nights)) == 0
+    assert [e["action"] for e in history(open_store(nights.store).paths)] == ["published"]
+
+
 def test_a_job_is_killed_at_random_moments(second_night):
     nights, before, took = second_night
     moments = random.Random(0)

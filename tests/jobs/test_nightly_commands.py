@@ -55,7 +55,9 @@ def test_going_back_and_forth(nights, capsys):
     back = json.loads(run(nights, capsys, "rollback", "--store", store, "--json").out)
     assert back["before"] == before["current"]
     assert back["current"] == before["runs"][0]["run"]
-    assert "Published" in run(nights, capsys, "rollback", "--store", store).out
+    assert "no earlier run" in run(nights, capsys, "rollback", "--store", store, code=3).err
+    words = run(nights, capsys, "rollback", "--store", store, back["before"]).out
+    assert "Published" in words
     assert "no finished run" in run(nights, capsys, "rollback", "--store", store, "x", code=3).err
     after = json.loads(run(nights, capsys, "status", "--store", store, "--json").out)
     assert after["current"] == before["current"]

@@ -84,12 +84,12 @@ def test_a_node_that_is_not_there(learnt):
         neighbors(learnt[0], [123456])
 
 
-def test_the_index_finds_what_comparing_all_finds(client, learnt):
+def test_the_index_finds_what_comparing_all_finds(client, learnt, tmp_path):
     store, run = learnt
     with pytest.raises(BadInputError, match="has no index"):
         neighbors(store, [7], approximate=True)
     embedding = open_store(store).embedding()
-    build_index(client, embedding, Session(client))
+    build_index(client, embedding, tmp_path / "index", Session(client))
     nodes = run.ids().to_pylist()[::5]
     exact = neighbors(store, nodes, count=10)
     close = neighbors(store, nodes, count=10, approximate=True)

@@ -19,6 +19,7 @@ from pipeline.serve.publish import (
     record,
     retire,
     roll_back,
+    withdrawn_runs,
 )
 from pipeline.store import store_paths, write_manifest
 
@@ -71,8 +72,12 @@ def test_going_back(paths):
     publish(paths, "r0", "r1", "r2")
     assert roll_back(paths.root) == {"store": str(paths.root), "before": "r2", "current": "r1"}
     assert paths.current_run() == "r1"
-    assert roll_back(paths.root)["current"] == "r2", "again: forth"
-    assert roll_back(paths.root, "r0")["current"] == "r0"
+    assert withdrawn_runs(paths) == {"r2"}
+    assert roll_back(paths.root)["current"] == "r0", "again: further back"
+    with pytest.raises(BadInputError, match="no earlier run"):
+        roll_back(paths.root)
+    assert roll_back(paths.root, "r2")["current"] == "r2"
+    assert withdrawn_runs(paths) == {"r0", "r1"}
     with pytest.raises(BadInputError, match="no finished run 'nothing'"):
         roll_back(paths.root, "nothing")
     assert [e["action"] for e in history(paths)][-3:] == ["rolled back"] * 3
