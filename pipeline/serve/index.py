@@ -27,7 +27,7 @@ _BYTES_BESIDE_A_VECTOR = 400
 """Links between vectors, and room to grow."""
 
 _FEW_ROWS = 1 << 14
-_CONNECTIVITY, _EFFORT_BUILD, _EFFORT_SEARCH = 16, 64, 96
+_CONNECTIVITY, _EFFORT_BUILD, _EFFORT_SEARCH = 16, 128, 1024
 
 
 def _usearch() -> Any:
