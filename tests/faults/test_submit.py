@@ -7,11 +7,13 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import nullcontext
 
 import pytest
 
 from jobs.main import main
-from pipeline.hosting import ENDED, list_jobs
+from pipeline.errors import FigrlError, GateError
+from pipeline.hosting import ENDED, hosted_state, list_jobs, new_job, read_state
 from pipeline.serve.embedding import open_store
 from pipeline.store import store_paths
 from tests.faults.processes import wait_until
@@ -96,13 +98,23 @@ def test_a_job_is_cancelled_from_elsewhere(nights, cluster, capsys):
     assert "no job 'nothing'" in capsys.readouterr().err
 
 
-def test_a_refusal_is_told(nights, cluster):
-    nights.options["gates"] = {"cost_bound": 0.0}
-    submit(nights, cluster)
-    wait_until(lambda: state(nights)["state"] in ENDED, "it ends", 120)
-    ended = state(nights)
-    assert (ended["state"], ended["exit_code"]) == ("failed", 4)
-    assert "cost_bound" in ended["error"]
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (GateError("gate x refused"), ("failed", 4)),
+        (FigrlError("the cluster went away"), ("failed", 1)),
+        (ZeroDivisionError("x"), ("failed", 1)),
+    ],
+    ids=str,
+)
+def test_an_error_is_told_and_what_may_pass_goes_on_to_dask(tmp_path, error, told):
+    folder = new_job(store_paths(tmp_path), "reindex", {}, "tcp://127.0.0.1:1")
+    again = nullcontext() if told[1] == 4 else pytest.raises(type(error))
+    with again, hosted_state(folder):
+        raise error
+    found = read_state(folder)
+    assert (found["state"], found["exit_code"]) == told
+    assert str(error) in found["error"]
 
 
 def test_submitting_needs_a_scheduler(nights, tmp_path, capsys):
