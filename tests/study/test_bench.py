@@ -116,6 +116,8 @@ def test_a_figure_is_held_against_its_limit():
 def test_growth_tells_of_every_stage(tmp_path, monkeypatch):
     """Graphs that are far too small to say anything: the figures are there and add up."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    # Another test measures them; here the ones of a machine that nobody measured do as well.
+    monkeypatch.setattr(growth, "measure_rates", lambda: None)
     figures = growth.bench_growth(sizes=(20_000, 60_000), sketch_size=32, dim=8)
     stages = ["sketch", "factor", "factor-solve", "vectors"]
     grown = [figure for figure in figures if "exponent" in figure.what]
