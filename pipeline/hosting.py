@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from pipeline.errors import BadInputError, FigrlError
 from pipeline.files import read_json, remove, write_json, write_text
@@ -25,7 +25,6 @@ from pipeline.logs import JobLog
 from pipeline.measure import process_name
 from pipeline.store import StorePaths
 
-State = Literal["waiting", "running", "done", "failed", "cancelled"]
 ENDED = ("done", "failed", "cancelled")
 KEPT_JOBS = 50
 

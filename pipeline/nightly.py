@@ -27,7 +27,6 @@ from pipeline.serve.index import build_index, check_installed
 from pipeline.serve.metrics import write_metrics
 from pipeline.serve.overlay_calls import carry_overlay
 from pipeline.serve.publish import (
-    Keep,
     history,
     note_published,
     publish_run,
@@ -253,7 +252,7 @@ class _Night:
         }
 
     def _retire(self) -> dict[str, Any]:
-        return retire(self.paths, Keep(**self.config.keep.model_dump()), self.lock)
+        return retire(self.paths, self.config.keep, self.lock)
 
 
 def _same_ids(sources: Sequence[SourceFile], current: Embedding | None) -> None:

@@ -116,6 +116,16 @@ def existing_store(store: str | os.PathLike[str]) -> StorePaths:
     return paths
 
 
+def check_finished(paths: StorePaths, run: str) -> None:
+    """Refuse the name of a run that is not there, and say which ones are."""
+    there = paths.finished_runs()
+    if run not in there:
+        raise BadInputError(
+            f"There is no finished run '{run}' in {paths.root}. Finished runs: "
+            f"{', '.join(there) or 'none'}."
+        )
+
+
 def read_manifest(folder: Path) -> dict[str, Any]:
     """Read the manifest of a graph or a run."""
     try:

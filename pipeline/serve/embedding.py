@@ -20,7 +20,7 @@ from pipeline.ingest.arrow import id_type, sorted_ids
 from pipeline.lease import Lease
 from pipeline.measure import human_bytes, human_seconds
 from pipeline.serve.overlay import Overlay, open_overlay
-from pipeline.store import StorePaths, existing_store, read_manifest
+from pipeline.store import StorePaths, check_finished, existing_store, read_manifest
 
 if TYPE_CHECKING:
     import dask.array as da
@@ -220,11 +220,8 @@ class StoreView:
                 f"Nothing is learnt yet in {self.paths.root}. Run: figrl embed --store "
                 f"{self.paths.root}"
             )
-        if run is not None and run not in self.runs:
-            raise BadInputError(
-                f"There is no finished run '{run}' in {self.paths.root}. Finished runs: "
-                f"{', '.join(self.runs) or 'none'}."
-            )
+        if run is not None:
+            check_finished(self.paths, run)
         for again in range(_TRIES):
             folder = self.paths.run(name)
             try:

@@ -107,6 +107,8 @@ def search(
 
     Without a client the threads of this process do it, a chunk of vectors each at a time.
     """
+    if not len(queries):
+        return _nothing(0, count)
     wanted = normalised(queries)
     parts = [
         _search_some(path, overlay, wanted[begin : begin + _QUERIES_AT_A_TIME], count, client)

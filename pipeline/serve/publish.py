@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,8 +12,9 @@ from pipeline.errors import BadInputError
 from pipeline.files import remove, size_bytes, write_text
 from pipeline.lease import not_in_use
 from pipeline.lock import Lock
+from pipeline.nightly_config import KeepRuns
 from pipeline.serve.overlay import hand_over_edges
-from pipeline.store import StorePaths, existing_store, read_manifest
+from pipeline.store import StorePaths, check_finished, existing_store, read_manifest
 
 Action = Literal["published", "rolled back", "refused", "deleted"]
 
@@ -127,11 +127,7 @@ def roll_back(store: str | os.PathLike[str], run: str | None = None) -> dict[str
                 f"{', '.join(paths.finished_runs()) or 'none'}."
             )
         chosen = run or earlier[-1]
-        if chosen not in paths.finished_runs():
-            raise BadInputError(
-                f"There is no finished run '{chosen}' in {paths.root}. Finished runs: "
-                f"{', '.join(paths.finished_runs()) or 'none'}."
-            )
+        check_finished(paths, chosen)
         publish_run(paths, chosen, lock, action="rolled back", hand_over=True)
     return {"store": str(paths.root), "before": before, "current": chosen}
 
@@ -148,11 +144,7 @@ def _published_before(paths: StorePaths, run: str | None) -> list[str]:
 def pin(store: str | os.PathLike[str], run: str, *, pinned: bool = True) -> dict[str, Any]:
     """Keep a run from ever being deleted, or let it go again."""
     paths = existing_store(store)
-    if run not in paths.finished_runs():
-        raise BadInputError(
-            f"There is no finished run '{run}' in {paths.root}. Finished runs: "
-            f"{', '.join(paths.finished_runs()) or 'none'}."
-        )
+    check_finished(paths, run)
     mark = paths.run(run) / "pinned"
     if pinned:
         write_text(mark, "figrl pin\n")
@@ -166,26 +158,7 @@ def is_pinned(paths: StorePaths, run: str) -> bool:
     return (paths.run(run) / "pinned").exists()
 
 
-@dataclass(frozen=True)
-class Keep:
-    """What stays on disk.
-
-    Attributes
-    ----------
-    runs : int
-        Published runs, with the current one.
-    refused : int
-        Runs that a gate refused.
-    unfinished_days : float
-        Days after which work that nobody took up again is deleted.
-    """
-
-    runs: int = 7
-    refused: int = 2
-    unfinished_days: float = 3.0
-
-
-def retire(paths: StorePaths, keep: Keep, lock: Lock) -> dict[str, Any]:
+def retire(paths: StorePaths, keep: KeepRuns, lock: Lock) -> dict[str, Any]:
     """Delete runs that are no longer kept, and graphs that no run needs; never one that is read.
 
     Returns
@@ -217,7 +190,7 @@ def retire(paths: StorePaths, keep: Keep, lock: Lock) -> dict[str, Any]:
     return {"deleted": deleted, "in_use": in_use, "freed_bytes": freed}
 
 
-def _kept_runs(paths: StorePaths, keep: Keep) -> set[str]:
+def _kept_runs(paths: StorePaths, keep: KeepRuns) -> set[str]:
     kept = set(published_runs(paths)[-keep.runs :])
     current = paths.current_run()
     if current is not None:

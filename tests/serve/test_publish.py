@@ -9,8 +9,8 @@ import pytest
 
 from pipeline.errors import BadInputError
 from pipeline.lease import Lease, not_in_use
+from pipeline.nightly_config import KeepRuns
 from pipeline.serve.publish import (
-    Keep,
     history,
     note_published,
     pin,
@@ -94,7 +94,7 @@ def test_only_what_is_kept_stays(paths):
     record(paths, "refused", "r4", gates=["edges_change"])
     pin(paths.root, "r0")
     with paths.locked("test") as lock:
-        done = retire(paths, Keep(runs=2, refused=1), lock)
+        done = retire(paths, KeepRuns(runs=2, refused=1), lock)
     assert sorted(paths.finished_runs()) == ["r0", "r2", "r3", "r4"]
     assert sorted(path.name for path in paths.graphs.iterdir()) == [
         "g0",
@@ -108,7 +108,7 @@ def test_only_what_is_kept_stays(paths):
     assert done["freed_bytes"] >= 200
     pin(paths.root, "r0", pinned=False)
     with paths.locked("test") as lock:
-        retire(paths, Keep(runs=1, refused=0), lock)
+        retire(paths, KeepRuns(runs=1, refused=0), lock)
     assert paths.finished_runs() == ["r3"]
 
 
@@ -116,7 +116,7 @@ def test_the_current_run_stays_also_after_going_back(paths):
     publish(paths, "r0", "r1", "r2")
     roll_back(paths.root, "r0")
     with paths.locked("test") as lock:
-        retire(paths, Keep(runs=1, refused=0), lock)
+        retire(paths, KeepRuns(runs=1, refused=0), lock)
     assert paths.finished_runs() == ["r0"]
 
 
@@ -124,11 +124,11 @@ def test_a_run_that_is_read_is_not_deleted(paths):
     publish(paths, "r0", "r1")
     lease = Lease(paths.run("r0"))
     with paths.locked("test") as lock:
-        assert retire(paths, Keep(runs=1, refused=0), lock)["in_use"] == ["r0"]
+        assert retire(paths, KeepRuns(runs=1, refused=0), lock)["in_use"] == ["r0"]
     assert (paths.run("r0") / "vectors").exists()
     lease.release()
     with paths.locked("test") as lock:
-        assert "r0" in retire(paths, Keep(runs=1, refused=0), lock)["deleted"]
+        assert "r0" in retire(paths, KeepRuns(runs=1, refused=0), lock)["deleted"]
     with pytest.raises(FileNotFoundError):
         Lease(paths.run("r0"))
 
@@ -150,7 +150,7 @@ def test_what_nobody_took_up_again_is_deleted(paths):
             os.utime(folder, (when, when))
     (paths.runs / ".r9.0badf00d.tmp").mkdir()
     with paths.locked("test") as lock:
-        done = retire(paths, Keep(), lock)
+        done = retire(paths, KeepRuns(), lock)
     assert "runs/stale" in done["deleted"]
     assert (paths.run("fresh")).exists()
     assert not (paths.runs / ".r9.0badf00d.tmp").exists()
