@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from zarr.core.buffer import Buffer
 from zarr.storage import MemoryStore
 
 from pipeline.errors import BadInputError
-from pipeline.files import remove, written_aside
+from pipeline.files import read_json, remove, written_aside
 from pipeline.tiles import check_covers_chunks
 
 
@@ -55,6 +56,28 @@ def open_zarr(path: Path) -> zarr.Array[Any]:
     """Open a Zarr array of `ensure_zarr` for reading and for writing whole chunks."""
     array = zarr.open_array(store=str(path), mode="r+")
     return array.with_config({"write_empty_chunks": True, "order": "C"})
+
+
+def save_zarr(path: Path, values: npt.NDArray[np.float64]) -> None:
+    """Write a small array as a Zarr array of a single chunk.
+
+    Zarr itself takes ten milliseconds, for its event loop and its threads.
+    """
+    ensure_zarr(path, shape=values.shape, chunks=values.shape, dtype=np.float64)
+    with written_aside(path / "c" / "/".join(["0"] * values.ndim)) as aside:
+        np.ascontiguousarray(values, np.float64).tofile(aside)
+
+
+def load_zarr(path: Path) -> npt.NDArray[np.float64]:
+    """Read an array of `save_zarr`."""
+    shape = read_json(path / "zarr.json")["shape"]
+    values = np.fromfile(path / "c" / "/".join(["0"] * len(shape)), np.float64)
+    if values.size != math.prod(shape):
+        raise BadInputError(
+            f"{path} has {values.size} values where {math.prod(shape)} belong. The run that it "
+            "belongs to is damaged: delete its folder and run the same command again."
+        )
+    return values.reshape(shape)
 
 
 def write_rows(array: zarr.Array[Any], start: int, values: npt.NDArray[Any]) -> None:

@@ -68,10 +68,20 @@ class Geometry:
 
 @dataclass(frozen=True)
 class Tiling:
-    """How the product is cut to fit the memory; the result does not depend on it."""
+    """How the product is cut to fit the memory; the result does not depend on it.
+
+    Attributes
+    ----------
+    slice_columns, operand_rows : int
+        Columns and rows of an operand that are held at a time.
+    chain : int
+        Products that one worker does in a row in its memory before one of them is written; 1 where
+        every one is written, and shared out among the workers.
+    """
 
     slice_columns: int
     operand_rows: int
+    chain: int = 1
 
 
 @dataclass(frozen=True)
@@ -103,6 +113,8 @@ class StageCost:
         Disk that it takes, where some of what it writes is deleted on the way.
     rounds : int
         Stages of Dask that it is made of.
+    alone : bool
+        Whether a task keeps all threads of its worker busy.
     held_shared_bytes, held_task_bytes : int
         Memory that workers hold since the stages before, in all and for each thread, and that this
         one uses again.
@@ -119,6 +131,7 @@ class StageCost:
     worker_work: dict[str, int] = field(default_factory=dict)
     disk: int | None = None
     rounds: int = 1
+    alone: bool = False
     held_shared_bytes: int = 0
     held_task_bytes: int = 0
 
@@ -141,8 +154,8 @@ class StageCost:
             ``compute``: of all cores; ``memory``: writing to memory for the first time;
             ``disk``; ``tasks``; and ``total``, where computing and the disk overlap.
         """
-        cores = min(workers * threads, self.tasks)
-        busy = min(threads, self.tasks)
+        cores = threads if self.alone else min(workers * threads, self.tasks)
+        busy = threads if self.alone else min(threads, self.tasks)
         compute = rates.core_seconds(self.work) / cores
         compute += rates.core_seconds(self.worker_work) / busy
         # Fresh pages come from the system one at a time, however many threads ask for them.
@@ -209,6 +222,8 @@ def product_cost(
         "chunks": slices * math.ceil(graph.nodes / tall_rows(geometry, graph, width)),
     }
     worker_work = made
+    if tiling.chain > 1:
+        return _chain_cost(name, graph, columns, tiling, geometry, made | work, times)
     if parts > 1:
         work = {key: work.get(key, 0) + made.get(key, 0) for key in {**work, **made}}
         worker_work = {}
@@ -226,6 +241,33 @@ def product_cost(
         work={key: times * count for key, count in work.items()},
         worker_work={key: times * count for key, count in worker_work.items()},
         rounds=times,
+    )
+
+
+def _chain_cost(
+    name: str,
+    graph: Graph,
+    columns: int,
+    tiling: Tiling,
+    geometry: Geometry,
+    work: dict[str, int],
+    times: int,
+) -> StageCost:
+    """Products in a row in the memory of one worker: two matrices, and the whole graph."""
+    chains = math.ceil(times / tiling.chain)
+    entries, size = 2 * graph.edges, 4 * graph.nodes * columns
+    entry_bytes = KEPT_ENTRY_BYTES + 4 * graph.weighted
+    return StageCost(
+        name=name,
+        tasks=chains,
+        read_bytes=chains * (entries * (12 if graph.weighted else 4) + size),
+        written_bytes=chains * size,
+        flops=times * 2 * entries * columns,
+        shared_bytes=2 * size + entry_bytes * entries + _NODE_BYTES * graph.nodes,
+        task_bytes=tile_bytes(graph, geometry, columns, 1, columns) + run_bytes(graph),
+        work={key: times * count for key, count in work.items()},
+        rounds=chains,
+        alone=True,
     )
 
 

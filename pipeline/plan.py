@@ -29,6 +29,8 @@ from pipeline.stages import embed_stages, sketch_columns, sketch_costs, vectors_
 
 _MIN_SLICE, _SLICE_STEP = 16, 16
 _FEW_BLOCKS, _SMALL_SKETCH_BYTES = 2, 64 * (1 << 20)
+_CHAINED_FLOPS = 10_000_000_000
+"""Of products between two that are written: a second or two, which is what a kill costs then."""
 _PARTS = ("compute", "memory", "disk", "tasks")
 
 
@@ -82,8 +84,7 @@ class EmbedPlan:
     @property
     def is_small(self) -> bool:
         """Whether one worker does it all sooner than a scheduler could share it out."""
-        sketch_bytes = 4 * self.graph.nodes * self.columns
-        return self.graph.blocks <= _FEW_BLOCKS and sketch_bytes <= _SMALL_SKETCH_BYTES
+        return _is_small(self.graph, self.columns)
 
     def cut_like(self, tilings: Tilings) -> EmbedPlan:
         """The same plan for products that are cut otherwise."""
@@ -216,6 +217,12 @@ def plan_embedding(graph: Graph, config: EmbedConfig, memory: ClusterMemory) -> 
 
     probes = sketch_columns(recipe) - recipe.sketch_size
     narrow = _choose_tiling(graph, recipe.dim + probes, geometry, memory, vectors)
+    is_small = _is_small(graph, sketch_columns(recipe))
+    if recipe.projection == "gaussian" and (memory.workers == 1 or is_small):
+        if recipe.products > 1:
+            wide = _chained(graph, sketch_columns(recipe), wide, memory, sketch)
+        if recipe.smoothing > 1:
+            narrow = _chained(graph, recipe.dim + probes, narrow, memory, vectors)
     tilings = Tilings(wide, narrow)
     stages = embed_stages(graph, recipe, geometry, tilings)
     return EmbedPlan(graph, config, recipe, memory, geometry, tilings, stages)
@@ -251,6 +258,26 @@ def _choose_tiling(
 
     held = max(bisect.bisect_left(chunks, True, key=too_large), 1)
     return Tiling(slice_columns=width, operand_rows=held * geometry.chunk_rows)
+
+
+def _is_small(graph: Graph, columns: int) -> bool:
+    return graph.blocks <= _FEW_BLOCKS and 4 * graph.nodes * columns <= _SMALL_SKETCH_BYTES
+
+
+def _chained(
+    graph: Graph,
+    columns: int,
+    tiling: Tiling,
+    memory: ClusterMemory,
+    costs: Callable[[Tiling], tuple[StageCost, ...]],
+) -> Tiling:
+    """The same with products in a row, if that fits: as many as a kill may undo."""
+    chain = _CHAINED_FLOPS // max(2 * 2 * graph.edges * columns, 1)
+    if chain < 2 or tiling.slice_columns < columns or tiling.operand_rows < graph.nodes:
+        return tiling
+    chained = replace(tiling, chain=chain)
+    peak = max(stage.peak_bytes(memory.threads) for stage in costs(chained))
+    return chained if peak <= memory.allowed_bytes else tiling
 
 
 def _widths(size: int) -> list[int]:

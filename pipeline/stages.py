@@ -163,6 +163,7 @@ def _together(name: str, stages: list[StageCost], disk: int) -> StageCost:
         worker_work=worker_work,
         disk=disk,
         rounds=sum(stage.rounds for stage in stages),
+        alone=all(stage.alone for stage in stages),
     )
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -46,7 +47,7 @@ class Tiles:
         for chunk_path, _, part in self._parts(corner, values):
             content = self._whole_chunk(part)
             with written_aside(chunk_path) as aside:
-                write_direct(aside, content.reshape(-1).view(np.uint8), cached=self._is_small)
+                write_direct(aside, content.reshape(-1).view(np.uint8), cached=self.is_cached)
 
     def read(self, corner: tuple[int, int], out: Floats) -> Floats:
         """Fill `out` with the tile at `corner`, the first column of a chunk, and return it."""
@@ -56,26 +57,36 @@ class Tiles:
             direct = part.shape[1] == self.chunks[1] and is_aligned(part)
             content = part if direct else self._scratch()[: part.shape[0]]
             row_bytes = 4 * self.chunks[1]
-            try:
+            with _damage_told(chunk_path):
                 read_direct(
                     chunk_path,
                     content.reshape(-1).view(np.uint8),
                     offset=first_row * row_bytes,
                     size=self.chunks[0] * row_bytes,
-                    cached=self._is_small,
+                    cached=self.is_cached,
                 )
-            except (FileNotFoundError, WrongSizeError) as error:
-                reason = "is missing" if isinstance(error, FileNotFoundError) else str(error)
-                raise BadInputError(
-                    f"{chunk_path} {reason}. The run that it belongs to is damaged: delete its "
-                    "folder and run the same command again."
-                ) from error
             if not direct:
                 part[:] = content[:, : part.shape[1]]
         return out
 
+    def mapped(self, start: int, stop: int) -> Floats:
+        """Rows of one chunk as they lie in the system's cache; a slice has all columns."""
+        chunk_row, first_row = divmod(start, self.chunks[0])
+        path = self.path / "c" / str(chunk_row) / "0"
+        with _damage_told(path):
+            found, wanted = path.stat().st_size, 4 * math.prod(self.chunks)
+            if found != wanted:
+                raise WrongSizeError(f"has {found} bytes where {wanted} belong")
+            chunk = np.memmap(path, np.float32, "r", shape=self.chunks)
+        return chunk[first_row : first_row + stop - start, : self.shape[1]]
+
     @property
-    def _is_small(self) -> bool:
+    def slices(self) -> int:
+        """Chunks side by side."""
+        return -(-self.shape[1] // self.chunks[1])
+
+    @property
+    def is_cached(self) -> bool:
         """Whether the matrix may lie in the system's cache: it pushes nothing out of there."""
         return 4 * math.prod(self.shape) <= _SMALL_BYTES
 
@@ -107,6 +118,19 @@ class Tiles:
             memory = aligned_empty(4 * math.prod(self.chunks))
             self._staging = memory.view(np.float32).reshape(self.chunks)
         return self._staging
+
+
+@contextmanager
+def _damage_told(chunk: Path) -> Iterator[None]:
+    """Say it in words if a chunk is missing or was cut off."""
+    try:
+        yield
+    except (FileNotFoundError, WrongSizeError) as error:
+        reason = "is missing" if isinstance(error, FileNotFoundError) else str(error)
+        raise BadInputError(
+            f"{chunk} {reason}. The run that it belongs to is damaged: delete its folder and run "
+            "the same command again."
+        ) from error
 
 
 def check_covers_chunks(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -92,6 +93,23 @@ def test_a_run_that_was_begun_goes_on_with_its_tiles_and_their_memory():
     assert sketch.shared_bytes == 4 * GRAPH.nodes * 256
     assert sketch.peak_bytes(2) + resumed.kept_bytes <= plan.memory.allowed_bytes
     assert not plan_with(1e9).fits(begun)
+
+
+def test_products_go_in_a_row_where_one_worker_holds_the_graph_and_two_matrices():
+    config = EmbedConfig(dim=32)
+    graph = replace(GRAPH, nodes=100_000, edges=500_000, blocks=4)
+    rich, poor = ClusterMemory(1, 2, int(8e9)), ClusterMemory(1, 2, int(0.75e9))
+    alone = plan_embedding(graph, config, rich)
+    assert alone.narrow.chain > 2
+    smoothing = next(stage for stage in alone.stages if stage.name == "smoothing")
+    assert smoothing.shared_bytes > 2 * 4 * graph.nodes * 32
+    assert smoothing.tasks == math.ceil(alone.recipe.smoothing / alone.narrow.chain)
+    # Two workers share the blocks of a product out; little memory, or a large graph, has no room.
+    shared = plan_embedding(graph, config, replace(rich, workers=2))
+    large = plan_embedding(replace(GRAPH, edges=10**9), config, rich)
+    small_memory = plan_embedding(graph, config, poor)
+    assert {plan.narrow.chain for plan in (shared, large, small_memory)} == {1}
+    assert alone.cut_like(shared.tilings).stages == shared.stages
 
 
 def test_the_refusal_names_the_stage_the_numbers_and_the_option():

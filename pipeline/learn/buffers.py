@@ -6,6 +6,7 @@ an operand of the product is wanted by every thread of a worker.
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
@@ -13,8 +14,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from pipeline.direct import aligned_empty
+from pipeline.direct import ALIGNMENT, aligned_empty
 from pipeline.tiles import Floats
+
+_PAGE_FLOATS = ALIGNMENT // 4
 
 _of_threads: dict[tuple[int, str], Floats] = {}
 
@@ -134,6 +137,33 @@ class SharedOperand:
                 self._memory = np.empty(0, np.float32)
 
 
+class SharedPair:
+    """Two matrices of the same shape, for one user at a time."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._memory: Floats = np.empty(0, np.float32)
+
+    @contextmanager
+    def use(self, shape: tuple[int, int]) -> Iterator[tuple[Floats, Floats]]:
+        """Give both; what is in them is whatever was there before."""
+        size = math.prod(shape)
+        # The second begins on a page of its own, so that the disk can take it as it lies there.
+        place = -(-size // _PAGE_FLOATS) * _PAGE_FLOATS
+        with self._lock:
+            if self._memory.size < place + size:
+                self._memory = np.empty(0, np.float32)
+                self._memory = aligned_empty(4 * (place + size)).view(np.float32)
+            memory = self._memory
+            yield memory[:size].reshape(shape), memory[place : place + size].reshape(shape)
+
+    def release(self) -> None:
+        """Give the memory back, unless somebody uses it."""
+        if self._lock.acquire(blocking=False):
+            self._memory = np.empty(0, np.float32)
+            self._lock.release()
+
+
 class Kept:
     """Values that are read again and again, as many as fit; none makes way for another.
 
@@ -181,6 +211,9 @@ class Kept:
 shared_operand = SharedOperand()
 """The operand of this process."""
 
+shared_pair = SharedPair()
+"""The two matrices between which products of this process go back and forth."""
+
 kept = Kept()
 """What this process keeps of the graph."""
 
@@ -188,5 +221,6 @@ kept = Kept()
 def release_buffers() -> None:
     """Give all memory of this module back; called on every worker between two stages."""
     shared_operand.release()
+    shared_pair.release()
     kept.release()
     _of_threads.clear()

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.arrays import ensure_zarr, open_zarr
+from pipeline.arrays import ensure_zarr, load_zarr
 from pipeline.blocks import Stats
 from pipeline.costs import Tiling, Tilings
 from pipeline.files import digest, read_json, remove, write_json
@@ -176,7 +176,7 @@ def _manifest(
     certificate: dict[str, Any] | None,
     started: float,
 ) -> dict[str, Any]:
-    values = np.asarray(open_zarr(folder / "factor" / "singular_values")[...])
+    values = load_zarr(folder / "factor" / "singular_values")
     return {
         "run": folder.name,
         "graph": plan.graph.version,

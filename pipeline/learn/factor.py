@@ -23,7 +23,7 @@ import scipy.linalg
 import scipy.linalg.blas
 import scipy.linalg.lapack
 
-from pipeline.arrays import ensure_zarr, open_zarr
+from pipeline.arrays import load_zarr, save_zarr
 from pipeline.blocks import Stats
 from pipeline.costs import Geometry
 from pipeline.files import load_array, save_array
@@ -153,10 +153,8 @@ def solve_factor(
     smallest = float(values[rank - 1]) if rank else 0.0
     trusted = rank == dim and smallest >= trusted_share * values[0]
     vectors = np.ascontiguousarray(vectors[:, :dim])
-    for name, array in (("singular_values", values), ("right_vectors", vectors)):
-        shape = array.shape
-        ensure_zarr(out / name, shape=shape, chunks=shape, dtype=np.float64)
-        open_zarr(out / name)[...] = array
+    save_zarr(out / "singular_values", values)
+    save_zarr(out / "right_vectors", vectors)
     return {
         "rank": rank,
         "trusted": bool(trusted) or task.method == "qr",
@@ -186,8 +184,7 @@ def fix_signs(vectors: Matrix) -> None:
 
 def projector(factor: Path) -> npt.NDArray[np.float32]:
     """``V_k S_k^-1``, d x k; a direction that is only noise becomes a column of zeros."""
-    values = np.asarray(open_zarr(factor / "singular_values")[...])
-    vectors = np.asarray(open_zarr(factor / "right_vectors")[...])
+    values, vectors = (load_zarr(factor / name) for name in ("singular_values", "right_vectors"))
     kept = values[: vectors.shape[1]]
     limit = NOISE_LIMIT * np.sqrt(vectors.shape[0]) * values[0]
     inverse = np.divide(1.0, kept, out=np.zeros_like(kept), where=kept > limit)

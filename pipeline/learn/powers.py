@@ -22,6 +22,7 @@ from pipeline.costs import tall_rows
 from pipeline.files import remove
 from pipeline.graph import Graph
 from pipeline.job import Block, Job
+from pipeline.learn.chain import run_chain
 from pipeline.learn.factor import Method, factor_sketch, projector
 from pipeline.learn.rows import chunks_of_rows, write_pieces
 from pipeline.learn.sketch import SketchTask, sketch_tile
@@ -60,18 +61,25 @@ class Powers:
 def run_products(job: Job, plan: EmbedPlan, folder: Path) -> Powers:
     """Compute the sketch; what is not needed any more is deleted on the way."""
     count = plan.recipe.products
+    # The last but one is what new nodes are folded in with, unless smoothing makes that.
+    alone = 0 if plan.recipe.smoothing else 1
     pace = Pace()
     operand: Path | None = None
-    for number in range(1, count + 1):
+    number = 0
+    while number < count:
+        left = max(count - alone - number, 1)
+        together = min(plan.tiling.chain, pace.until_look, left)
+        number += together
+        pace.advance(together)
         is_last = number == count
         out = folder / "sketch" if is_last else folder / "work" / f"power-{number:03d}"
         name = "sketch" if count == 1 else f"sketch-{number:03d}"
         make_matrix(plan, out, plan.columns, plan.tiling.slice_columns)
-        run_product(job, plan, name, operand, out)
+        run_product(job, plan, name, operand, out, times=together)
         if is_last:
             break
         before, operand = operand, out
-        if pace.look_now():
+        if pace.until_look == 0:
             operand = _look(job, plan, folder, number, out, pace)
         for done_with in (before, out):
             if done_with is not None and done_with != operand:
@@ -92,10 +100,14 @@ class Pace:
         self._seen = (0, 1.0)
         self._of_one = 1.0
 
-    def look_now(self) -> bool:
-        """Count a product; tell whether it is time to look."""
-        self._since += 1
-        return self._since >= self._next
+    def advance(self, products: int) -> None:
+        """Count products that are done."""
+        self._since += products
+
+    @property
+    def until_look(self) -> int:
+        """Products that may still be done before the columns have to be looked at."""
+        return max(self._next - self._since, 0)
 
     def leans(self, share: float) -> bool:
         """Take the share that was found; tell whether the columns have to be set upright."""
@@ -109,8 +121,8 @@ class Pace:
         return upright
 
     def expected_share(self) -> float:
-        """What is to be expected after one more product."""
-        return self._seen[1] * self._of_one ** (self._since + 1 - self._seen[0])
+        """What is to be expected after the products that were counted."""
+        return self._seen[1] * self._of_one ** (self._since - self._seen[0])
 
 
 def _products_until(of_one: float, share: float) -> int:
@@ -131,8 +143,12 @@ def run_product(
     *,
     columns: int | None = None,
     walk: Literal["", "plain", "lazy"] = "",
+    times: int = 1,
 ) -> None:
-    """Compute one product, tile by tile; by default with all columns of the sketch."""
+    """Compute a product, tile by tile; by default with all columns of the sketch.
+
+    Where one worker does products in a row, `times` of them are done before one is written.
+    """
     tiling = plan.tiling if columns is None else plan.narrow
     recipe = plan.recipe
     task = SketchTask(
@@ -149,6 +165,9 @@ def run_product(
         probes=plan.probes,
         walk=walk,
     )
+    if tiling.chain > 1:
+        job.run(name, run_chain, [Block("all", (task, times, plan.memory.threads))])
+        return
     tiles = [
         Block(f"{s:04d}-{b:06d}", (task, b, s))
         for s in range(task.slices)

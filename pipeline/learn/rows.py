@@ -11,7 +11,14 @@ from pipeline.tiles import Floats, Tiles, open_tiles
 
 
 def chunks_of_rows(matrix: Tiles, start: int, stop: int, height: int) -> Iterator[Floats]:
-    """Rows of a matrix, `height` at a time; the next ones are read while some are used."""
+    """Rows of a matrix, `height` at a time; the next ones are read while some are used.
+
+    They are not to be written to: rows of a small matrix are those of the system's cache.
+    """
+    if matrix.is_cached and matrix.chunks[0] % height == 0 and matrix.slices == 1:
+        return (
+            matrix.mapped(begin, min(begin + height, stop)) for begin in range(start, stop, height)
+        )
     buffers = thread_pair("in", (min(height, stop - start), matrix.shape[1]))
 
     def load(begin: int, turn: int) -> Floats:

@@ -124,7 +124,7 @@ def sketch_tile(task: SketchTask, block: int, slice_number: int) -> Stats:
 
     def fill(part: int, operand: Floats) -> None:
         begin, end = graph.block_range(part)
-        _fill_operand(task, _block_nodes(task, part), begin, columns[0], operand[begin:end])
+        fill_operand(task, block_nodes(task, part), begin, columns[0], operand[begin:end])
 
     with shared_operand.use((*key, task.projection), shape, graph.blocks, fill) as operand:
         return _tile_by_chunks(task, block, columns, operand)
@@ -139,10 +139,10 @@ def _tile_by_chunks(
     """Add up the rows of a chunk, and write them while the next chunk is added up."""
     out = open_tiles(task.out)
     start, stop = task.graph.block_range(block)
-    nodes = _block_nodes(task, block)
+    nodes = block_nodes(task, block)
     height, width = out.chunks[0], columns[1] - columns[0]
     buffers = thread_pair("out", (min(height, stop - start), width))
-    edges, add = EdgeCursor(_block_edges(task, block)), task.add
+    edges, add = EdgeCursor(block_edges(task, block)), task.add
     with WriteBehind() as write:
         for number, begin in enumerate(range(start, stop, height)):
             end = min(begin + height, stop)
@@ -151,7 +151,7 @@ def _tile_by_chunks(
             for rows, neighbours, weights in edges.rows_below(end):
                 add(rows, neighbours, weights, operand, chunk, first_row=begin)
             own = operand[begin:end] if task.walk == "lazy" else None
-            _finish_rows(task, nodes, slice(begin - start, end - start), chunk, own)
+            finish_rows(task, nodes, slice(begin - start, end - start), chunk, own)
             write(out.write, (begin, columns[0]), chunk)
     return _tile_stats(task, block, (stop - start) * width * 4)
 
@@ -168,19 +168,19 @@ def _tile_by_parts(task: SketchTask, block: int, columns: tuple[int, int]) -> St
         for low in range(begin, end, graph.block_rows):
             high = min(low + graph.block_rows, end)
             nodes = read_nodes(graph, low, high, task.regularization)
-            _fill_operand(task, nodes, low, first, part[low - begin : high - begin])
+            fill_operand(task, nodes, low, first, part[low - begin : high - begin])
         for rows, neighbours, weights in graph.edge_runs(block):
             add(rows, neighbours, weights, part, out, first_row=start, first_column=begin)
     own = None
     if task.walk == "lazy" and task.operand is not None:
         own = thread_buffer("operand", (stop - start, last - first))
         open_tiles(task.operand).read((start, first), own)
-    _finish_rows(task, _block_nodes(task, block), slice(None), out, own)
+    finish_rows(task, block_nodes(task, block), slice(None), out, own)
     open_tiles(task.out).write((start, first), out)
     return _tile_stats(task, block, out.nbytes)
 
 
-def _finish_rows(
+def finish_rows(
     task: SketchTask, nodes: Nodes, which: slice, rows: Floats, own: Floats | None
 ) -> None:
     """Make of sums over neighbours what the product asks for; `own` is what rows were before."""
@@ -219,7 +219,7 @@ def read_nodes(graph: Graph, start: int, stop: int, regularization: float = 0.0)
     return Nodes(keys, degrees, inverse_root(degrees + regularization))
 
 
-def _block_nodes(task: SketchTask, block: int) -> Nodes:
+def block_nodes(task: SketchTask, block: int) -> Nodes:
     """Nodes of a block, kept if there is room."""
     key = ("nodes", task.graph.path, task.regularization, block)
     nodes: Nodes | None = kept.get(key)
@@ -231,7 +231,7 @@ def _block_nodes(task: SketchTask, block: int) -> Nodes:
     return nodes
 
 
-def _block_edges(task: SketchTask, block: int) -> Iterator[EdgeRun]:
+def block_edges(task: SketchTask, block: int) -> Iterator[EdgeRun]:
     """Entries of a block, kept if there is room, and else read a row group at a time."""
     key = ("edges", task.graph.path, block)
     runs: list[EdgeRun] | None = kept.get(key)
@@ -258,7 +258,7 @@ def _block_edges(task: SketchTask, block: int) -> Iterator[EdgeRun]:
         kept.give_back(reserved)
 
 
-def _fill_operand(
+def fill_operand(
     task: SketchTask, nodes: Nodes, start: int, first_column: int, out: Floats
 ) -> None:
     """Write rows of ``(D + tau)^-1/2 Z_(t-1)`` from `start` on."""

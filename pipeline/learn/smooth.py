@@ -76,13 +76,18 @@ class Steps:
 def run_smoothing(job: Job, steps: Steps) -> None:
     """Do all steps, from ``Y_0``, which is there, to the embedding."""
     plan, dim = steps.plan, steps.plan.recipe.dim
-    for step in range(1, steps.count + 1):
-        name, operand = f"smooth-{step:03d}", steps.operand(step - 1)
+    step = 0
+    while step < steps.count:
+        # The last step is of another kind, and the one before it is the basis.
+        together = min(plan.narrow.chain, max(steps.count - 1 - step, 1))
+        operand, step = steps.operand(step), step + together
+        name = f"smooth-{step:03d}"
         walk: Literal["plain", "lazy"] = "plain" if step == steps.count else "lazy"
         raw = steps.folder / "work" / f"raw-{step:03d}"
         outputs = steps.outputs(step)
         if steps.one_slice:
-            run_product(job, plan, name, operand, outputs[0], columns=dim, walk=walk)
+            of_step = {"columns": dim, "times": together}
+            run_product(job, plan, name, operand, outputs[0], walk=walk, **of_step)
         else:
             make_matrix(plan, raw, dim, plan.narrow.slice_columns)
             run_product(job, plan, name, operand, raw, columns=dim, walk=walk)

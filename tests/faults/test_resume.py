@@ -80,9 +80,9 @@ def workload(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def alone(workload, tmp_path_factory):
-    """A store on which all jobs ran undisturbed, with one worker of one thread; and the reports."""
+    """A store on which all jobs ran undisturbed, with two workers; and the reports."""
     store = tmp_path_factory.mktemp("alone") / "store"
-    with local_cluster(1) as client:
+    with local_cluster(2) as client:
         reports = {job: workload.run(job, store, client) for job in JOBS}
     return store, reports
 
@@ -139,13 +139,30 @@ def four(tmp_path_factory):
             yield client, faults
 
 
-def test_four_workers_give_the_bits_of_one(workload, alone, four, tmp_path):
+def test_four_workers_give_the_bits_of_two(workload, alone, four, tmp_path):
     client, faults = four
     faults.plan("die", [])
     for job in JOBS:
         report = workload.run(job, tmp_path / "store", client)
         assert blocks_of(report) == blocks_of(alone[1][job])
         assert bits(tmp_path / "store", job) == bits(alone[0], job)
+
+
+# One worker holds the whole graph, and does products in a row.
+IN_A_ROW = [(name, "all") for name in ("sketch-002", "sketch-005", "ritz-product", "smooth-001")]
+
+
+def test_one_worker_that_is_killed_in_every_row_of_products_gives_the_same_bits(
+    workload, alone, tmp_path
+):
+    story = kill_in_each_stage("embed", workload, alone[0], tmp_path, IN_A_ROW, workers=1)
+    names = [name for name in blocks_of(story.report) if name.startswith(("sketch", "smooth"))]
+    assert names == ["sketch-002", "sketch-005", "smooth-001", "smooth-002"]
+    for place, attempt in enumerate(story.attempts):
+        assert attempt.block not in attempt.after
+        assert set(IN_A_ROW[:place]) <= attempt.after
+    assert story.done.isdisjoint(story.computed)
+    assert bits(story.store, "embed") == bits(alone[0], "embed")
 
 
 def test_a_worker_dies_in_each_stage(workload, alone, four, tmp_path):
@@ -185,21 +202,25 @@ class Story:
     computed: list[Block]
 
 
-def kill_in_each_stage(job, workload, complete, folder):
+def kill_in_each_stage(job, workload, complete, folder, blocks, *, workers=2):
     """Run a job to its end, in as many processes as it has stages, and one more."""
     store, faults = _store_before(job, complete, folder), Faults(folder / "faults")
     cluster = folder / "cluster.yaml"
-    cluster.write_text("local: {workers: 1, threads_per_worker: 2, memory_limit: 2GB}\n")
+    threads = 2 // workers
+    cluster.write_text(
+        f"local: {{workers: {workers}, threads_per_worker: {threads}, memory_limit: 2GB}}\n"
+    )
     command = [*workload.command(job, store), "--cluster", str(cluster), "--json"]
     attempts = []
-    for block in MIDDLE[job]:
+    for block in blocks:
         before = marked_blocks(store)
         faults.plan("wait", [block])
         Figrl.start(command, faults.environment, folder).kill_when(
             lambda block=block: faults.happened(block), f"block {block} is reached"
         )
         attempts.append(Attempt(block, before, faults.take_log(), marked_blocks(store)))
-        _spoil(store, block[0])
+        if block[1] != "all" or block[0] == "factor-solve":
+            _spoil(store, block[0])
     faults.plan("wait", [])
     done = marked_blocks(store)
     report = Figrl.start(command, faults.environment, folder).report()
@@ -212,7 +233,7 @@ def stories(workload, alone, tmp_path_factory):
     folders = {job: tmp_path_factory.mktemp(job) for job in JOBS}
     with ThreadPoolExecutor(2) as pool:
         return {
-            job: pool.submit(kill_in_each_stage, job, workload, alone[0], folders[job])
+            job: pool.submit(kill_in_each_stage, job, workload, alone[0], folders[job], MIDDLE[job])
             for job in JOBS
         }
 

@@ -132,12 +132,19 @@ def test_every_combination_folds_in_exactly_and_has_the_same_bits_in_any_tiles(
     assert np.isfinite(vectors).all()
     assert np.abs(vectors).sum(axis=1).min() > 0
     _check_fold_in(client, store, graph, run, tmp_path)
-    tilings = Tilings(Tiling(12, graph.weights.shape[0]), Tiling(4, 64))
-    monkeypatch.setattr(pipeline.learn.embed, "_agreed_tilings", lambda folder, plan: tilings)
-    monkeypatch.setattr(pipeline.api, "run_name", lambda *_: "in-other-tiles")
-    other = embed(store, client=client, **options)
-    np.testing.assert_array_equal(np.asarray(other.vectors), vectors)
-    pipeline.files.remove(other.path)
+    nodes = graph.weights.shape[0]
+    cut = [Tilings(Tiling(12, nodes), Tiling(4, 64))]
+    if options["projection"] == "gaussian":
+        # Products in a row: more than there are at once, and two at a time.
+        cut += [Tilings(Tiling(64, nodes, chain), Tiling(64, nodes, chain)) for chain in (2, 100)]
+    for tilings in cut:
+        monkeypatch.setattr(
+            pipeline.learn.embed, "_agreed_tilings", lambda folder, plan, agreed=tilings: agreed
+        )
+        monkeypatch.setattr(pipeline.api, "run_name", lambda *_: "in-other-tiles")
+        other = embed(store, client=client, **options)
+        np.testing.assert_array_equal(np.asarray(other.vectors), vectors)
+        pipeline.files.remove(other.path)
 
 
 def _check_fold_in(client, store, graph, run, folder):
@@ -221,7 +228,8 @@ def walk_at(pace: Pace, shares_of_one) -> tuple[list[float], int]:
     for share in shares_of_one:
         leaning *= share
         left.append(leaning)
-        if pace.look_now():
+        pace.advance(1)
+        if pace.until_look == 0:
             looks += 1
             leaning = 1.0 if pace.leans(leaning) else leaning
     return left, looks
