@@ -18,7 +18,7 @@ from pipeline.hosting import new_job
 from pipeline.nightly_config import read_reindex_config
 from pipeline.store import store_paths
 
-_JOBS = ("ingest", "embed", "fold-in", "export", "reindex")
+_JOBS = ("ingest", "embed", "fold-in", "export", "cluster", "holes", "reindex")
 _PATHS = ("store", "out", "config", "edges")
 _TRIES_AFTER_ERRORS = 3
 

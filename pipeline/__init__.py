@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from pipeline.serve.calls import export, neighbors
     from pipeline.serve.embedding import Embedding, StoreView, open_store
     from pipeline.serve.fold_calls import FoldedNodes, fold_in
+    from pipeline.study.cluster_calls import find_clusters
+    from pipeline.study.hole_calls import find_holes
 
 __all__ = [
     "Embedding",
@@ -26,6 +28,8 @@ __all__ = [
     "StoreView",
     "embed",
     "export",
+    "find_clusters",
+    "find_holes",
     "fold_in",
     "ingest",
     "neighbors",
@@ -39,6 +43,8 @@ _HOMES = {
     "nightly": ("run_reindex",),
     "serve.calls": ("export", "neighbors"),
     "serve.fold_calls": ("FoldedNodes", "fold_in"),
+    "study.cluster_calls": ("find_clusters",),
+    "study.hole_calls": ("find_holes",),
     "serve.embedding": ("Embedding", "StoreView", "open_store"),
 }
 

@@ -12,10 +12,19 @@ PALETTE = ("#4269d0", "#efb118", "#ff725c", "#6cc5b0", "#3ca951", "#ff8ab7", "#a
 _INK, _GRID = "#333a45", "#d9dee6"
 
 
-def _svg(
-    draw: Callable[[Any], None], *, title: str, height: float = 3.0, left: float = 0.13
+def svg(
+    draw: Callable[[Any], None],
+    *,
+    title: str,
+    height: float = 3.0,
+    left: float = 0.13,
+    bottom: float = 0.5,
+    projection: str | None = None,
 ) -> str:
-    """Draw into axes; the SVG grows and shrinks with the page."""
+    """Draw into axes, flat or, with the projection ``"3d"``, in space.
+
+    The SVG grows and shrinks with the page.
+    """
     from matplotlib import rc_context
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
@@ -29,9 +38,9 @@ def _svg(
     with rc_context(style):
         # Fixed margins: to find the best ones, all text is drawn several times over.
         figure = Figure(figsize=(5.2, height))
-        figure.subplots_adjust(left=left, right=0.98, bottom=0.5 / height, top=1 - 0.12 / height)
+        figure.subplots_adjust(left=left, right=0.98, bottom=bottom / height, top=1 - 0.12 / height)
         FigureCanvasSVG(figure)
-        axes = figure.add_subplot()
+        axes = figure.add_subplot(projection=projection)
         axes.tick_params(colors=_INK, length=3)
         for side, spine in axes.spines.items():
             spine.set_visible(side in ("left", "bottom"))
@@ -42,13 +51,13 @@ def _svg(
         text = io.StringIO()
         nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
         figure.savefig(text, format="svg", metadata=nothing, transparent=True)
-    svg = text.getvalue()
-    svg = svg[svg.index("<svg") :]
+    picture = text.getvalue()
+    picture = picture[picture.index("<svg") :]
     # Names of two pictures on one page have to differ.
     own = title.lower().replace(" ", "-")
     for before in (' id="', "url(#", 'href="#'):
-        svg = svg.replace(before, f"{before}{own}-")
-    head, _, rest = svg.partition(">")
+        picture = picture.replace(before, f"{before}{own}-")
+    head, _, rest = picture.partition(">")
     return f'{head} role="img" aria-label="{title}" style="width:100%;height:auto">{rest}'
 
 
@@ -66,7 +75,7 @@ def spectrum(values: Sequence[float], *, name: str) -> str:
         axes.set_ylim(bottom=0)
         axes.legend(frameon=False)
 
-    return _svg(draw, title=f"{name} by dimension")
+    return svg(draw, title=f"{name} by dimension")
 
 
 def degrees(counts: Sequence[int]) -> str:
@@ -83,7 +92,7 @@ def degrees(counts: Sequence[int]) -> str:
         axes.set_ylabel("nodes")
         axes.legend(frameon=False)
 
-    return _svg(draw, title="Degree distribution")
+    return svg(draw, title="Degree distribution")
 
 
 def drift(counts: Sequence[int], mean: float, unaligned: float) -> str:
@@ -98,7 +107,7 @@ def drift(counts: Sequence[int], mean: float, unaligned: float) -> str:
         axes.set_ylabel("nodes")
         axes.legend(frameon=False)
 
-    return _svg(draw, title="Drift since the last run")
+    return svg(draw, title="Drift since the last run")
 
 
 def node_map(points: Sequence[Sequence[float]], labels: Sequence[int]) -> str:
@@ -114,7 +123,7 @@ def node_map(points: Sequence[Sequence[float]], labels: Sequence[int]) -> str:
         axes.set_ylabel("second")
         axes.legend(frameon=False, title="cluster", ncols=2, markerscale=2.5, fontsize=8)
 
-    return _svg(draw, title="Map of the vectors", height=3.9)
+    return svg(draw, title="Map of the vectors", height=3.9)
 
 
 def stage_times(names: Sequence[str], seconds: Sequence[float]) -> str:
@@ -127,4 +136,4 @@ def stage_times(names: Sequence[str], seconds: Sequence[float]) -> str:
         axes.set_ylabel("stage")
 
     height = max(1.6, 0.8 + 0.26 * len(names))
-    return _svg(draw, title="Seconds by stage", height=height, left=0.22)
+    return svg(draw, title="Seconds by stage", height=height, left=0.22)

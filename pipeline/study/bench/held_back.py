@@ -4,26 +4,22 @@ from __future__ import annotations
 
 import gzip
 import tempfile
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from pipeline.api import Session, run_embed, run_ingest
 from pipeline.cluster import ClusterConfig, connect
-from pipeline.config import EmbedConfig, FoldInConfig, IngestConfig
+from pipeline.config import EmbedConfig, IngestConfig
 from pipeline.serve.embedding import open_store
-from pipeline.serve.fold_calls import run_fold_in
 from pipeline.study.bench.lines import Figure
 from pipeline.study.bench.process import run_apart
 from pipeline.study.bench.quality import LABELLED_STARTS
-from pipeline.study.clustering import Centers, kmeans_in_memory, nearest_center
-from pipeline.study.metrics import Labels, modularity
+from pipeline.study.clustering import kmeans_in_memory, nearest_center
+from pipeline.study.metrics import modularity
+from pipeline.study.unseen import draw, learn_without
 
 GRAPHS = {
     "polblogs": (16, 2, LABELLED_STARTS),
@@ -76,48 +72,12 @@ def compare(edges: str, dim: int, clusters: int, starts: int) -> dict[str, Any]:
         draws = _DRAWS if ids.size <= _FEW_NODES else 1
         for share in GOALS:
             found = []
-            for draw in range(draws):
-                held = _held_back(ids, share, draw)
-                folder = root / f"{share}-{draw}"
-                by_id = _labels_with(folder, pairs, held, config, cluster, session)
-                places = np.array([by_id.get(int(node), 0) for node in ids], np.int64)
-                found.append(modularity(learnt.graph, places))
+            for seed in range(draws):
+                held = draw(ids, share, seed)
+                half = learn_without(root / f"{share}-{seed}", pairs, held, config, session)
+                labels_seen, centers = cluster(half.vectors)
+                both = np.concatenate([labels_seen, nearest_center(half.new_vectors, centers)])
+                places = half.places(ids)
+                found.append(modularity(learnt.graph, np.where(places >= 0, both[places], 0)))
             held_back.append(sum(found) / draws)
         return {"whole": modularity(learnt.graph, labels), "held_back": held_back}
-
-
-def _held_back(ids: npt.NDArray[np.int64], share: float, seed: int) -> npt.NDArray[np.int64]:
-    rng = np.random.default_rng(seed)
-    return rng.choice(ids, round(share * ids.size), replace=False)
-
-
-def _labels_with(
-    folder: Path,
-    pairs: npt.NDArray[np.int64],
-    held: npt.NDArray[np.int64],
-    config: EmbedConfig,
-    cluster: Callable[[Any], tuple[Labels, Centers]],
-    session: Session,
-) -> dict[int, int]:
-    """Cluster of each node, where some of them are folded in and go to the nearest centre."""
-    is_held = np.isin(pairs, held)
-    # A node of which all edges are held back was not learnt either, and so is new.
-    is_held = ~np.isin(pairs, pairs[~is_held.any(axis=1)])
-    # An edge of a new node is given with that node first; of two of them, both ways round.
-    new = np.concatenate([pairs[is_held[:, 0]], pairs[is_held[:, 1]][:, ::-1]])
-    known_path, new_path = folder / "known.parquet", folder / "new.parquet"
-    folder.mkdir()
-    for path, rows in ((known_path, pairs[~is_held.any(axis=1)]), (new_path, new)):
-        pq.write_table(pa.table({"source": rows[:, 0], "target": rows[:, 1]}), path)
-    store = folder / "store"
-    run_ingest(known_path, store, IngestConfig(), session)
-    run_embed(store, config, session)
-    run_fold_in(store, new_path, folder / "out.parquet", FoldInConfig(), session)
-    learnt = open_store(store).embedding()
-    labels, centers = cluster(np.asarray(learnt.vectors))
-    folded = pq.read_table(folder / "out.parquet")
-    flat = folded["vector"].combine_chunks().flatten().to_numpy()
-    nearest = nearest_center(flat.reshape(folded.num_rows, -1), centers)
-    return dict(zip(learnt.ids().to_pylist(), labels.tolist(), strict=True)) | dict(
-        zip(folded["id"].to_pylist(), nearest.tolist(), strict=True)
-    )

@@ -1,0 +1,189 @@
+"""The relative deviation score (RDS): how far a node is drawn away from its own cluster.
+
+    RDS(v) = max over C != C_v of  (|y_v - u_Cv| / R_Cv) / (|y_v - u_C| / R_C)
+    u_C: mean of the vectors of C         R_C: sum of their distances to it, the paper's radius
+
+The paper's maximum goes over all clusters; that of a node's own is 1 for every node and would only
+hide the order of those below it, so it is left out. A cluster of one node has no radius and neither
+draws nor is left: such a node has the score 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from pipeline.blocks import Stats
+from pipeline.files import load_array, save_array
+from pipeline.graph import Graph
+from pipeline.job import Block, Job
+from pipeline.tiles import Floats, open_tiles
+
+Labels = npt.NDArray[np.integer]
+Numbers = npt.NDArray[np.float64]
+
+_DISTANCES_AT_A_TIME = 1 << 22
+
+
+@dataclass(frozen=True)
+class Deviation:
+    """Score of some nodes, and the cluster that draws each of them most (-1 for none)."""
+
+    scores: Numbers
+    toward: npt.NDArray[np.int64]
+
+
+def sum_vectors(vectors: Floats, labels: Labels, clusters: int) -> Numbers:
+    """Sum of the vectors of each cluster, with their number as a last column."""
+    sums = np.zeros((clusters, vectors.shape[1] + 1))
+    np.add.at(sums[:, :-1], labels, vectors.astype(np.float64))
+    sums[:, -1] = np.bincount(labels, minlength=clusters)
+    return sums
+
+
+def means(sums: Numbers) -> Numbers:
+    """Centre of each cluster; zeros for one without nodes."""
+    return sums[:, :-1] / np.maximum(sums[:, -1:], 1.0)
+
+
+def sum_distances(vectors: Floats, labels: Labels, centers: Numbers) -> Numbers:
+    """Sum of the distances of a cluster's vectors to its centre."""
+    distances = np.linalg.norm(vectors - centers[labels], axis=1)
+    return np.asarray(np.bincount(labels, distances, minlength=len(centers)), np.float64)
+
+
+def deviation(vectors: Floats, labels: Labels, centers: Numbers, radii: Numbers) -> Deviation:
+    """Score vectors against the centres and radii of all clusters."""
+    scores = np.zeros(len(vectors))
+    toward = np.full(len(vectors), -1, np.int64)
+    if len(centers) < 2:
+        return Deviation(scores, toward)
+    step = max(_DISTANCES_AT_A_TIME // len(centers), 1)
+    for begin in range(0, len(vectors), step):
+        part = slice(begin, begin + step)
+        pull = _pull(vectors[part].astype(np.float64), centers, radii)
+        own = labels[part].astype(np.int64)
+        rows = np.arange(own.size)
+        # The pull of its own cluster is what the others are measured by.
+        holds = pull[rows, own]
+        pull[rows, own] = -1.0
+        toward[part] = pull.argmax(axis=1)
+        drawn = pull[rows, toward[part]]
+        scores[part] = np.divide(drawn, holds, out=np.zeros_like(drawn), where=holds > 0)
+        toward[part][scores[part] <= 0] = -1
+    return Deviation(np.maximum(scores, 0.0), toward)
+
+
+def _pull(vectors: Numbers, centers: Numbers, radii: Numbers) -> Numbers:
+    """``R_C / |y - u_C|``; finite also where a vector lies on a centre."""
+    squares = (vectors**2).sum(axis=1)[:, None] + (centers**2).sum(axis=1)
+    squares -= 2.0 * vectors @ centers.T
+    scale = max(float(np.abs(squares).max(initial=0.0)), np.finfo(np.float64).tiny)
+    distances = np.sqrt(np.maximum(squares, 1e-14 * scale))
+    return np.asarray(radii / distances)
+
+
+def score_vectors(vectors: Floats, labels: Labels) -> Deviation:
+    """Score all vectors of a graph that fit into memory."""
+    clusters = int(labels.max()) + 1
+    centers = means(sum_vectors(vectors, labels, clusters))
+    return deviation(vectors, labels, centers, sum_distances(vectors, labels, centers))
+
+
+@dataclass(frozen=True)
+class DeviationTask:
+    """What every row block has to know.
+
+    Attributes
+    ----------
+    graph : Graph
+    embedding, labels : Path
+        The vectors, and an int array in a file: the cluster of each row.
+    work : Path
+        Folder of partial sums and of the result.
+    clusters, count : int
+        Clusters, and nodes that are wanted.
+    """
+
+    graph: Graph
+    embedding: Path
+    labels: Path
+    work: Path
+    clusters: int
+    count: int
+
+    def partial(self, name: str, block: int) -> Path:
+        """Where the sums of a block lie."""
+        return self.work / name / f"{block:06d}.npy"
+
+    def read(self, block: int) -> tuple[Floats, Labels]:
+        """Vectors and clusters of a block's rows."""
+        start, stop = self.graph.block_range(block)
+        tiles = open_tiles(self.embedding)
+        vectors = tiles.read((start, 0), np.empty((stop - start, tiles.shape[1]), np.float32))
+        return vectors, np.asarray(load_array(self.labels, mapped=True)[start:stop])
+
+
+def centre_block(task: DeviationTask, block: int) -> Stats:
+    """Sum the vectors of a block by cluster."""
+    vectors, labels = task.read(block)
+    save_array(task.partial("sums", block), sum_vectors(vectors, labels, task.clusters))
+    return {"read_bytes": vectors.nbytes, "written_bytes": 8 * task.clusters * vectors.shape[1]}
+
+
+def radius_block(task: DeviationTask, block: int) -> Stats:
+    """Sum the distances of a block by cluster."""
+    vectors, labels = task.read(block)
+    distances = sum_distances(vectors, labels, load_array(task.work / "centers.npy"))
+    save_array(task.partial("distances", block), distances)
+    return {"read_bytes": vectors.nbytes, "written_bytes": distances.nbytes}
+
+
+def add_partials(task: DeviationTask, name: str, result: str) -> Stats:
+    """Add up what the blocks found, in their order."""
+    total = load_array(task.partial(name, 0))
+    for block in range(1, task.graph.blocks):
+        total = total + load_array(task.partial(name, block))
+    save_array(task.work / f"{result}.npy", means(total) if name == "sums" else total)
+    return {"read_bytes": total.nbytes * task.graph.blocks, "written_bytes": total.nbytes}
+
+
+def score_block(task: DeviationTask, block: int) -> Stats:
+    """Find the nodes of a block with the highest scores."""
+    start, _ = task.graph.block_range(block)
+    vectors, labels = task.read(block)
+    centers, radii = (load_array(task.work / f"{name}.npy") for name in ("centers", "radii"))
+    found = deviation(vectors, labels, centers, radii)
+    best = np.argsort(-found.scores, kind="stable")[: task.count]
+    return {
+        "rows": (start + best).tolist(),
+        "scores": found.scores[best].tolist(),
+        "clusters": labels[best].tolist(),
+        "toward": found.toward[best].tolist(),
+        "read_bytes": vectors.nbytes,
+        "written_bytes": 0,
+    }
+
+
+def highest_deviation(job: Job, task: DeviationTask) -> list[dict[str, float]]:
+    """Nodes with the highest scores of the whole graph, highest first; ties by row."""
+    blocks = range(task.graph.blocks)
+    for name, function, result in (
+        ("sums", centre_block, "centers"),
+        ("distances", radius_block, "radii"),
+    ):
+        job.run(f"{result}-sums", function, [Block(f"{b:06d}", (task, b)) for b in blocks])
+        job.run(result, add_partials, [Block("all", (task, name, result))])
+    scored = job.run("scores", score_block, [Block(f"{b:06d}", (task, b)) for b in blocks])
+    found = [
+        {"row": row, "score": score, "cluster": cluster, "toward": toward}
+        for key in sorted(scored.stats)
+        for row, score, cluster, toward in zip(
+            *(scored.stats[key][name] for name in ("rows", "scores", "clusters", "toward")),
+            strict=True,
+        )
+    ]
+    return sorted(found, key=lambda node: (-node["score"], node["row"]))[: task.count]

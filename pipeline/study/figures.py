@@ -1,0 +1,114 @@
+"""Pictures of the study."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pipeline.serve.pictures import PALETTE, svg
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Means over some draws, and how far they spread.
+
+    Attributes
+    ----------
+    x, y : sequence of float
+    spread : sequence of float
+        Standard deviations; zeros draw nothing.
+    dashed : bool
+    """
+
+    x: Sequence[float]
+    y: Sequence[float]
+    spread: Sequence[float] = ()
+    dashed: bool = False
+
+
+def curves(
+    lines: Mapping[str, Curve],
+    *,
+    title: str,
+    x: str,
+    y: str,
+    log_x: bool = False,
+    log_y: bool = False,
+) -> str:
+    """Curves with bands of one standard deviation."""
+
+    def draw(axes: Any) -> None:
+        for number, (name, curve) in enumerate(lines.items()):
+            color = PALETTE[number % len(PALETTE)]
+            style = "--" if curve.dashed else "-"
+            axes.plot(curve.x, curve.y, style, marker="o", markersize=3, color=color, label=name)
+            if curve.spread:
+                middle, around = np.asarray(curve.y), np.asarray(curve.spread)
+                low = np.maximum(middle - around, middle / 10) if log_y else middle - around
+                axes.fill_between(
+                    curve.x, low, middle + around, color=color, alpha=0.15, linewidth=0
+                )
+        if log_x:
+            axes.set_xscale("log")
+        if log_y:
+            axes.set_yscale("log")
+        axes.set_xlabel(x)
+        axes.set_ylabel(y)
+        axes.legend(frameon=False, fontsize=8, ncols=1 + (len(lines) > 4))
+
+    return svg(draw, title=title, height=3.4)
+
+
+def bars(groups: Mapping[str, Mapping[str, float | None]], *, title: str, x: str, y: str) -> str:
+    """Groups of bars side by side, one colour for each name."""
+    names = list(dict.fromkeys(name for group in groups.values() for name in group))
+
+    def draw(axes: Any) -> None:
+        width = 0.8 / max(len(names), 1)
+        for number, name in enumerate(names):
+            places = np.arange(len(groups)) - 0.4 + width * (number + 0.5)
+            heights = [group.get(name) or 0.0 for group in groups.values()]
+            axes.bar(places, heights, width, color=PALETTE[number % len(PALETTE)], label=name)
+        crowded = len(groups) > 3
+        turned = {"rotation": 20, "ha": "right"} if crowded else {}
+        axes.set_xticks(range(len(groups)), list(groups), fontsize=8, **turned)
+        axes.set_xlabel(x)
+        # Above the bars there is room for the legend.
+        axes.margins(y=0.35)
+        axes.set_ylabel(y)
+        axes.legend(frameon=False, fontsize=8, ncols=2)
+
+    return svg(draw, title=title, height=3.6, bottom=0.75)
+
+
+def scatter(
+    points: Sequence[Sequence[float]],
+    classes: Sequence[str],
+    names: Sequence[str],
+    marked: Sequence[int],
+    *,
+    title: str,
+) -> str:
+    """Nodes in two or three dimensions, coloured by class; some of them marked and named."""
+    places = np.asarray(points, float)
+    flat = places.shape[1] == 2
+
+    def draw(axes: Any) -> None:
+        for number, label in enumerate(dict.fromkeys(classes)):
+            chosen = places[[other == label for other in classes]]
+            axes.scatter(*chosen.T, s=18, color=PALETTE[number], label=label, linewidths=0)
+        ring = {"s": 90, "facecolors": "none", "edgecolors": "#222933", "linewidths": 1.3}
+        axes.scatter(*places[list(marked)].T, label="structural holes", **ring)
+        for node in marked:
+            axes.text(*places[node], f"  {names[node]}", fontsize=9)
+        axes.set_xlabel("first dimension")
+        axes.set_ylabel("second dimension")
+        if not flat:
+            axes.set_zlabel("third dimension")
+        axes.legend(frameon=False, fontsize=8)
+
+    projection = None if flat else "3d"
+    return svg(draw, title=title, height=3.9, projection=projection, left=0.16 if flat else 0.02)

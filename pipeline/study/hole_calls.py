@@ -1,0 +1,158 @@
+"""The call that finds structural holes of a stored graph, and how far their influence goes."""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import distributed
+import numpy as np
+import pyarrow as pa
+
+from pipeline.api import PathLike, Session
+from pipeline.cluster import client_at_hand
+from pipeline.errors import ConfigError
+from pipeline.files import digest, remove
+from pipeline.ingest.arrow import parquet_id_type
+from pipeline.run import ClusterJob
+from pipeline.serve.embedding import open_store
+from pipeline.store import existing_store
+from pipeline.study.adjacency import write_adjacency
+from pipeline.study.cluster_calls import run_cluster
+from pipeline.study.deviation import DeviationTask, highest_deviation
+from pipeline.study.diffusion import shii
+
+DEFAULT_CLUSTERS = 100
+
+
+def find_holes(
+    store: PathLike,
+    *,
+    count: int = 10,
+    clusters: int | None = None,
+    run: str | None = None,
+    runs: int = 0,
+    probability: float = 0.1,
+    seed: int = 0,
+    client: distributed.Client | None = None,
+    memory_limit: str | int | None = None,
+) -> pa.Table:
+    """Find the nodes that hold clusters together, by the relative deviation score.
+
+    Parameters
+    ----------
+    store : path
+    count : int
+        Nodes that are wanted.
+    clusters : int, optional
+        Clusters of k-means; by default 100, or a tenth of the nodes of a small graph.
+    run : str, optional
+        By default the published run.
+    runs : int
+        How often the influence of each hole is simulated; 0 leaves that out.
+    probability : float
+        Of the independent cascade model: that a node passes on what it has along an edge.
+    seed : int
+    client : distributed.Client, optional
+        By default the client at hand, or a local cluster.
+    memory_limit : str or int, optional
+
+    Returns
+    -------
+    pyarrow.Table
+        ``id``, ``rank`` from 1 on, ``score``, ``cluster``, ``toward`` (the cluster that draws it);
+        with simulations, ``shii_lt`` and ``shii_ic``.
+    """
+    report = run_holes(
+        store,
+        Session(client, memory_limit),
+        count=count,
+        clusters=clusters,
+        run=run,
+        runs=runs,
+        probability=probability,
+        seed=seed,
+    )
+    kind = parquet_id_type(open_store(Path(store)).embedding(report["run"]).graph.id_kind)
+    ids = pa.array([hole["id"] for hole in report["holes"]], kind)
+    table = pa.Table.from_pylist([_without_id(hole) for hole in report["holes"]])
+    return table.add_column(0, "id", ids)
+
+
+def _without_id(hole: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in hole.items() if name != "id"}
+
+
+def run_holes(
+    store: PathLike,
+    session: Session,
+    *,
+    count: int = 10,
+    clusters: int | None = None,
+    run: str | None = None,
+    runs: int = 0,
+    probability: float = 0.1,
+    seed: int = 0,
+) -> dict[str, Any]:
+    """Find structural holes and tell what happened; see `find_holes`."""
+    started = time.perf_counter()
+    paths = existing_store(store)
+    embedding = open_store(Path(store)).embedding(run)
+    graph = embedding.graph
+    wanted = min(DEFAULT_CLUSTERS, max(graph.nodes // 10, 2)) if clusters is None else clusters
+    _check_options(graph.nodes, count, wanted, runs, probability)
+    with client_at_hand(session.client, session.limit_bytes) as client:
+        inner = Session(client, session.memory_limit, session.monitor)
+        clustered = run_cluster(store, wanted, inner, run=embedding.run, seed=seed)
+        labels = Path(clustered["labels"])
+        work = paths.work / f"holes-{digest([embedding.run, wanted, count, seed])}"
+        task = DeviationTask(graph, embedding.path / "embedding", labels, work, wanted, count)
+        job = ClusterJob(client, work / "marks", session.monitor)
+        found = highest_deviation(job, task)
+        influence = {}
+        if runs:
+            session.monitor.note(f"Simulating {runs:,} runs of each model for {count} holes.")
+            folder = write_adjacency(graph, work / "adjacency")
+            rows = [int(node["row"]) for node in found]
+            of_all = partial(shii, client, folder, labels, rows, runs=runs, seed=seed)
+            influence["lt"] = of_all(model="lt")
+            influence["ic"] = of_all(model="ic", probability=probability)
+        remove(work)
+    ids = embedding.ids_at(np.array([node["row"] for node in found], np.int64))
+    return {
+        "store": str(paths.root),
+        "run": embedding.run,
+        "clusters": wanted,
+        "modularity": clustered["modularity"],
+        "clustered_by": clustered["by"],
+        "runs": runs,
+        "probability": probability,
+        "holes": [
+            {
+                "id": name,
+                "rank": place + 1,
+                "score": node["score"],
+                "cluster": int(node["cluster"]),
+                "toward": int(node["toward"]),
+                **{f"shii_{model}": spread[place].mean for model, spread in influence.items()},
+            }
+            for place, (name, node) in enumerate(zip(ids, found, strict=True))
+        ],
+        "seconds": round(time.perf_counter() - started, 3),
+        **job.describe(),
+    }
+
+
+def _check_options(nodes: int, count: int, clusters: int, runs: int, probability: float) -> None:
+    if not 1 <= count <= nodes:
+        raise ConfigError(f"-n is {count}. Allowed are 1 to {nodes:,}, the nodes of the graph.")
+    if not 2 <= clusters <= nodes:
+        raise ConfigError(
+            f"--clusters is {clusters}. A hole lies between clusters: allowed are 2 to {nodes:,}."
+        )
+    if runs < 0:
+        raise ConfigError(f"--runs is {runs}. Give 0 for none, or how often to simulate.")
+    if not 0 <= probability <= 1:
+        raise ConfigError(f"--probability is {probability}. Allowed are 0 to 1.")

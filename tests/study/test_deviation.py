@@ -1,0 +1,109 @@
+"""The relative deviation score against its definition, in memory and block by block."""
+
+from __future__ import annotations
+
+import networkx as nx
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline import embed, find_holes, ingest
+from pipeline.api import Session
+from pipeline.errors import ConfigError
+from pipeline.study.deviation import score_vectors
+from pipeline.study.hole_calls import run_holes
+from tests.reference import write_edges
+
+KARATE = [(int(a), int(b)) for a, b in nx.karate_club_graph().edges()]
+
+
+def literal_scores(vectors, labels):
+    """Spelt out after the paper, a node at a time."""
+    clusters = {int(c): vectors[labels == c].astype(float) for c in np.unique(labels)}
+    centers = {c: rows.mean(axis=0) for c, rows in clusters.items()}
+    radii = {
+        c: sum(np.linalg.norm(row - centers[c]) for row in rows) for c, rows in clusters.items()
+    }
+    found = []
+    for vector, own in zip(vectors.astype(float), labels, strict=True):
+        away = np.linalg.norm(vector - centers[own])
+        ratios = [0.0]
+        for other in clusters:
+            toward = np.linalg.norm(vector - centers[other])
+            if other != own and radii[own] > 0:
+                ratios.append(away / radii[own] / (toward / radii[other]) if radii[other] else 0.0)
+        found.append(max(ratios))
+    return np.array(found)
+
+
+@given(seed=st.integers(0, 10**6), nodes=st.integers(2, 60), clusters=st.integers(1, 6))
+def test_scores_are_those_of_the_definition(seed, nodes, clusters):
+    rng = np.random.default_rng(seed)
+    vectors = rng.standard_normal((nodes, 3)).astype(np.float32)
+    labels = rng.integers(0, clusters, nodes)
+    found = score_vectors(vectors, labels)
+    np.testing.assert_allclose(found.scores, literal_scores(vectors, labels), rtol=1e-5, atol=1e-9)
+    assert (found.toward[found.scores > 0] != labels[found.scores > 0]).all()
+    assert (found.toward[found.scores == 0] == -1).all()
+
+
+def test_a_node_between_two_clusters_scores_highest():
+    left = np.random.default_rng(0).normal([-1, 0], 0.1, (20, 2))
+    right = np.random.default_rng(1).normal([1, 0], 0.1, (20, 2))
+    vectors = np.concatenate([left, right, [[-0.1, 0.0]]]).astype(np.float32)
+    labels = np.array([0] * 20 + [1] * 20 + [0])
+    found = score_vectors(vectors, labels)
+    assert found.scores.argmax() == 40
+    assert found.toward[40] == 1
+
+
+@pytest.fixture(scope="module")
+def karate(client, tmp_path_factory):
+    store = tmp_path_factory.mktemp("karate") / "store"
+    path = write_edges(store.parent / "edges.parquet", KARATE)
+    ingest(path, store=store, client=client, block_rows=8)
+    embed(store, dim=3, sketch_size=32, client=client)
+    return store
+
+
+def test_the_holes_of_karate_are_the_papers(client, karate):
+    """Nodes 3, 14 and 20, counted from 1; each has neighbours in both clubs."""
+    table = find_holes(karate, count=3, clusters=2, client=client)
+    holes = table["id"].to_pylist()
+    assert sorted(node + 1 for node in holes) == [3, 14, 20]
+    graph = nx.karate_club_graph()
+    for node in holes:
+        assert len({graph.nodes[other]["club"] for other in graph[node]}) == 2
+    assert table["score"].to_pylist() == sorted(table["score"].to_pylist(), reverse=True)
+    assert table["rank"].to_pylist() == [1, 2, 3]
+
+
+def test_blocks_find_what_is_found_in_memory(client, karate):
+    from pipeline import open_store
+
+    report = run_holes(karate, Session(client), count=34, clusters=3, runs=200)
+    run = open_store(karate).embedding()
+    labels = np.load(run.path / "clusters" / "kmeans-3.npy")
+    scores = score_vectors(np.asarray(run.vectors), labels).scores
+    by_id = {hole["id"]: hole for hole in report["holes"]}
+    ids = run.ids().to_pylist()
+    np.testing.assert_allclose([by_id[node]["score"] for node in ids], scores, rtol=1e-6)
+    assert [by_id[node]["cluster"] for node in ids] == labels.tolist()
+    assert all(hole["shii_lt"] >= 0 and hole["shii_ic"] >= 0 for hole in report["holes"])
+    again = run_holes(karate, Session(client), count=34, clusters=3, runs=200)
+    assert again["holes"] == report["holes"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"count": 0}, "-n is 0. Allowed are 1 to 34"),
+        ({"clusters": 1}, "--clusters is 1. .*allowed are 2 to 34"),
+        ({"runs": -1}, "--runs is -1"),
+        ({"probability": 1.5}, "--probability is 1.5"),
+    ],
+)
+def test_what_is_not_allowed_says_what_is(client, karate, options, message):
+    with pytest.raises(ConfigError, match=message):
+        run_holes(karate, Session(client), **options)

@@ -1,0 +1,235 @@
+"""Both models of diffusion against the enumeration of everything that can happen."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from pipeline.errors import ConfigError
+from pipeline.files import save_array
+from pipeline.study.adjacency import Adjacency, adjacency_of
+from pipeline.study.diffusion import RunSums, activations, shii, spread_ratios
+
+RUNS = 200_000
+
+SHAPES = {
+    "path": (4, [(0, 1), (1, 2), (2, 3)]),
+    "star": (5, [(0, 1), (0, 2), (0, 3), (0, 4)]),
+    "cycle": (5, [(0, 1), (1, 2), (2, 3), (3, 4), (4, 0)]),
+    "clique and tail": (6, [(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3), (3, 4), (4, 5)]),
+    "two parts": (7, [(0, 1), (1, 2), (0, 2), (2, 3), (1, 3), (4, 5)]),
+}
+
+
+def lists_of(shape: str, *, weighted: bool) -> Adjacency:
+    nodes, edges = SHAPES[shape]
+    matrix = np.zeros((nodes, nodes))
+    for i, (a, b) in enumerate(edges):
+        matrix[a, b] = matrix[b, a] = 0.5 + 0.75 * ((3 * i) % 4) if weighted else 1.0
+    return adjacency_of(sp.csr_array(matrix))
+
+
+def reached(live: list[tuple[int, int]], seeds: tuple[int, ...]) -> set[int]:
+    """Nodes that directed edges lead to."""
+    found = set(seeds)
+    while new := {b for a, b in live if a in found} - found:
+        found |= new
+    return found
+
+
+def exact_cascade(matrix: np.ndarray, seeds: tuple[int, ...], chance: float) -> np.ndarray:
+    """Chance of each node to become active: over all sets of undirected edges that are open."""
+    edges = [(a, b) for a, b in np.argwhere(matrix) if a < b]
+    total = np.zeros(len(matrix))
+    for openness in itertools.product([False, True], repeat=len(edges)):
+        taken = list(itertools.compress(edges, openness))
+        weight = chance ** len(taken) * (1 - chance) ** (len(edges) - len(taken))
+        live = taken + [(b, a) for a, b in taken]
+        total[list(reached(live, seeds))] += weight
+    return total
+
+
+def exact_threshold(matrix: np.ndarray, seeds: tuple[int, ...]) -> np.ndarray:
+    """Chance of each node to become active: over all cells of the cube of thresholds.
+
+    All that matters of a threshold is between which two sums of weights at its node it lies.
+    """
+    cells = []
+    for row in matrix:
+        weights = row[row > 0]
+        some = (itertools.combinations(weights, k) for k in range(weights.size + 1))
+        sums = {sum(chosen) for chosen in itertools.chain.from_iterable(some)}
+        cuts = sorted(total / weights.sum() for total in sums) if weights.size else [0.0, 1.0]
+        cells.append([(b, b - a) for a, b in itertools.pairwise(cuts)])
+    for seed in seeds:
+        cells[seed] = [(1.0, 1.0)]
+    total = np.zeros(len(matrix))
+    degrees = matrix.sum(axis=1)
+    for cell in itertools.product(*cells):
+        needed = np.array([top for top, _ in cell]) * degrees - 1e-9
+        active = np.isin(np.arange(len(matrix)), seeds)
+        while (new := active | ((degrees > 0) & (matrix @ active >= needed))).sum() > active.sum():
+            active = new
+        total[active] += math.prod(width for _, width in cell)
+    return total
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("seeds", [(0,), (0, 3), (2,)])
+def test_thresholds_activate_as_often_as_they_must(shape, seeds, weighted):
+    lists = lists_of(shape, weighted=weighted)
+    expected = exact_threshold(lists.matrix().toarray(), seeds)
+    assert_within_sampling_error(lists, seeds, expected, model="lt")
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(("seeds", "chance"), [((0,), 0.1), ((0, 3), 0.37), ((2,), 0.8)])
+def test_cascades_activate_as_often_as_they_must(shape, seeds, chance):
+    lists = lists_of(shape, weighted=False)
+    expected = exact_cascade(lists.matrix().toarray(), seeds, chance)
+    assert_within_sampling_error(lists, seeds, expected, model="ic", probability=chance)
+
+
+def assert_within_sampling_error(lists, seeds, expected, **options):
+    share = activations(lists, seeds, runs=RUNS, seed=11, **options) / RUNS
+    error = np.sqrt(np.abs(expected * (1 - expected)) / RUNS)
+    np.testing.assert_array_less(np.abs(share - expected), 4.5 * error + 1e-9)
+    assert (share[list(seeds)] == 1).all()
+
+
+def test_cascades_of_probability_one_and_zero():
+    lists = lists_of("two parts", weighted=False)
+    all_of_it = activations(lists, [0], model="ic", runs=10, seed=0, probability=1.0)
+    np.testing.assert_array_equal(all_of_it, [10, 10, 10, 10, 0, 0, 0])
+    nothing = activations(lists, [0], model="ic", runs=10, seed=0, probability=0.0)
+    np.testing.assert_array_equal(nothing, [10, 0, 0, 0, 0, 0, 0])
+    with pytest.raises(ConfigError, match="from 0 to 1"):
+        activations(lists, [0], model="ic", runs=1, seed=0, probability=1.5)
+
+
+def spread_ratio(lists, labels, hole: int, **options) -> RunSums:
+    """Of one hole alone."""
+    return spread_ratios(lists, labels, [hole], **options)[hole]
+
+
+def random_lists(nodes: int = 300, entries: int = 900) -> Adjacency:
+    rng = np.random.default_rng(3)
+    ends = rng.integers(0, nodes, (2, entries))
+    half = sp.coo_array((np.ones(entries), ends), shape=(nodes, nodes)).tocsr()
+    return adjacency_of(((half + half.T) > 0).astype(float))
+
+
+LISTS = random_lists()
+LABELS = np.arange(LISTS.nodes) // 30
+
+
+@pytest.mark.parametrize("model", ["lt", "ic"])
+def test_runs_do_not_depend_on_how_they_are_cut(model):
+    def of(first: int, runs: int, seed: int = 5) -> RunSums:
+        return spread_ratio(
+            LISTS, LABELS, 42, model=model, first_run=first, runs=runs, seed=seed, probability=0.3
+        )
+
+    whole = of(0, 1000)
+    cut = of(0, 1) + of(1, 332) + of(333, 500) + of(833, 167)
+    assert (cut.runs, cut.active) == (whole.runs, whole.active)
+    assert cut.ratio == pytest.approx(whole.ratio, rel=1e-12)
+    assert cut.ratio_squared == pytest.approx(whole.ratio_squared, rel=1e-12)
+    assert of(0, 1000) == whole
+    assert of(0, 1000, seed=6) != whole
+    assert of(1000, 1000) != whole
+
+
+def test_marks_that_are_used_up_begin_again():
+    """More runs in one call than 16 bits can tell apart."""
+
+    def of(first: int, runs: int) -> RunSums:
+        return spread_ratio(LISTS, LABELS, 1, model="lt", first_run=first, runs=runs, seed=2)
+
+    assert of(0, 70_000).active == sum(of(first, 7_000).active for first in range(0, 70_000, 7_000))
+
+
+def test_a_tenth_of_the_cluster_is_drawn_all_different():
+    """Without edges, what is active is what was drawn."""
+    lists = adjacency_of(sp.csr_array((50, 50)))
+    labels = np.repeat([0, 1], [40, 10])
+    sums = spread_ratio(lists, labels, 7, model="ic", first_run=0, runs=500, seed=0)
+    assert sums == RunSums(500, 0.0, 0.0, 500 * 5.0)
+    # Each of twenty has a partner elsewhere, who has no one else to listen to.
+    edges = np.zeros((41, 41))
+    edges[range(20), range(20, 40)] = edges[range(20, 40), range(20)] = 1
+    pairs = adjacency_of(sp.csr_array(edges))
+    labels = np.repeat([0, 1, 0], [20, 20, 1])
+    sums = spread_ratio(pairs, labels, 40, model="lt", first_run=0, runs=500, seed=0)
+    assert sums.active == 500 * 5
+    assert sums.ratio == pytest.approx(500 * 2 / 3)
+
+
+def test_each_member_is_as_likely_to_be_a_seed():
+    """The partner of one member has a cluster of its own: its index tells who was drawn."""
+    edges = np.zeros((22, 22))
+    edges[3, 21] = edges[21, 3] = 1
+    lists = adjacency_of(sp.csr_array(edges))
+    labels = np.repeat([0, 1], [21, 1])
+    sums = spread_ratio(lists, labels, 20, model="lt", first_run=0, runs=40_000, seed=1)
+    share = (sums.active - 3 * 40_000) / 40_000
+    assert share == pytest.approx(2 / 20, abs=4.5 * math.sqrt(0.1 * 0.9 / 40_000))
+
+
+@pytest.mark.parametrize("model", ["lt", "ic"])
+def test_a_hole_alone_in_its_cluster_and_one_without_edges(model):
+    edges = np.zeros((4, 4))
+    edges[0, 1] = edges[1, 0] = edges[1, 2] = edges[2, 1] = 1
+    lists = adjacency_of(sp.csr_array(edges))
+    alone = np.array([0, 1, 1, 2])
+    options = {"model": model, "first_run": 0, "runs": 20_000, "seed": 0, "probability": 0.5}
+    sums = spread_ratio(lists, alone, 0, **options)
+    # Alike for both models: 1 follows with 1/2, then 2 does with 1 or 1/2.
+    expected = 0.5 + 0.5 * (1.0 if model == "lt" else 0.5)
+    assert sums.ratio / 20_000 == pytest.approx(expected, abs=0.03)
+    assert spread_ratio(lists, alone, 3, **options) == RunSums(20_000, 0.0, 0.0, 20_000.0)
+    joined = spread_ratio(lists, np.array([0, 1, 1, 0]), 3, **options)
+    assert joined.active > 2 * 20_000
+
+
+def test_holes_of_one_cascade_find_what_each_finds_alone():
+    options = {"model": "ic", "first_run": 0, "runs": 300, "seed": 4, "probability": 0.25}
+    together = spread_ratios(LISTS, LABELS, [7, 200, 8], **options)
+    assert together == {hole: spread_ratio(LISTS, LABELS, hole, **options) for hole in (7, 200, 8)}
+
+
+def test_labels_have_to_fit():
+    with pytest.raises(ConfigError, match="as many labels as nodes"):
+        spread_ratio(LISTS, LABELS[:-1], 0, model="lt", first_run=0, runs=1, seed=0)
+
+
+@pytest.mark.parametrize("model", ["lt", "ic"])
+def test_workers_and_threads_find_the_same(client, tmp_path, model):
+    folder = tmp_path / "lists"
+    folder.mkdir()
+    save_array(folder / "starts.npy", LISTS.starts)
+    save_array(folder / "neighbours.npy", LISTS.neighbours)
+    save_array(tmp_path / "labels.npy", LABELS)
+    options = {"model": model, "runs": 1100, "seed": 3, "probability": 0.2}
+    args = folder, tmp_path / "labels.npy", [5, 250, 31]
+    here = shii(None, *args, chunk=400, **options)
+    there = shii(client, *args, chunk=150, **options)
+    assert [found.hole for found in here] == [5, 250, 31]
+    for a, b in zip(here, there, strict=True):
+        assert (a.hole, a.runs, a.active) == (b.hole, b.runs, b.active)
+        assert a.mean == pytest.approx(b.mean, rel=1e-12)
+        assert a.error == pytest.approx(b.error, rel=1e-9)
+    ratios = [
+        spread_ratio(
+            LISTS, LABELS, 31, model=model, first_run=run, runs=1, seed=3, probability=0.2
+        ).ratio
+        for run in range(1100)
+    ]
+    assert here[2].mean == pytest.approx(np.mean(ratios))
+    assert here[2].error == pytest.approx(np.std(ratios, ddof=1) / math.sqrt(1100))
+    assert shii(None, *args, chunk=400, **{**options, "runs": 1})[0].runs == 1
