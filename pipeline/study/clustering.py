@@ -21,7 +21,7 @@ It holds all distances: 8 bytes times the square of the rows, 0.8 GB and 8 s for
 scikit-learn calls the same code of SciPy, and takes as long."""
 
 CENTERS_PER_CLUSTER = 10
-FEWEST_CENTERS = 1_000
+FEWEST_CENTERS, MOST_CENTERS = 1_000, 4_000
 CANDIDATES_PER_CLUSTER = 10
 """Rows that ``k-means||`` chooses its centres from: two for a cluster in each of five rounds."""
 
@@ -156,7 +156,8 @@ def agglomerative(
 
 def fine_centers(clusters: int, largest: int) -> int:
     """Centres that Ward's method is given where the vectors are too many."""
-    wanted = max(CENTERS_PER_CLUSTER * clusters, FEWEST_CENTERS)
+    # k-means takes as long as it has centres: of many clusters, twice as many have to do.
+    wanted = max(min(CENTERS_PER_CLUSTER * clusters, MOST_CENTERS), 2 * clusters, FEWEST_CENTERS)
     return max(min(wanted, largest), clusters)
 
 

@@ -191,7 +191,10 @@ def preset_options(preset: str, nodes: int, dim: int) -> dict[str, Any]:
     if preset == "paper":
         return paper_options(nodes, dim)
     # What 1.5 k comes to for two or three dimensions is no sketch at all.
-    return {"preset": preset, "dim": dim} | ({"sketch_size": 32} if dim < 21 else {})
+    size = max(-(-3 * dim // 8) * 4, 32)
+    if preset == "paper+powers":
+        return {"preset": "paper", "dim": dim, "sketch_size": size, "power_iterations": 5}
+    return {"preset": preset, "dim": dim, "sketch_size": size}
 
 
 def largest_component(pairs: Integers) -> Integers:

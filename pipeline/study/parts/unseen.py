@@ -12,10 +12,11 @@ from pipeline.study import paper
 from pipeline.study.figures import Curve, curves
 from pipeline.study.metrics import modularity
 from pipeline.study.page import Cell, Picture, Section, Table
-from pipeline.study.parts.clustering import PRESETS, cluster
+from pipeline.study.parts.clustering import cluster
 from pipeline.study.unseen import draw, learn_without
 from pipeline.study.workbench import Item, Result, Workbench, largest_component, preset_options
 
+PRESETS = ("paper", "accurate")
 SHARES = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5)
 
 DIMS = {
