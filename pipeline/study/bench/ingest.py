@@ -33,11 +33,16 @@ def bench_ingest(*, edges: int = 20_000_000) -> list[Line]:
     return lines
 
 
-def make(folder: str, edges: int, ids: str) -> dict[str, int]:
-    """Write a graph with a heavy tail as eight Parquet files."""
+def make(folder: str, edges: int, ids: str, per_node: int = 10) -> dict[str, int]:
+    """Write a graph with a heavy tail as eight Parquet files; `per_node` edges begin at a node."""
     kind: Literal["int", "string"] = "int" if ids == "int" else "string"
     graph = PlantedGraph(
-        nodes=edges // 10, communities=100, edges_per_node=10, tail=0.4, new_nodes=1, ids=kind
+        nodes=edges // per_node,
+        communities=100,
+        edges_per_node=per_node,
+        tail=0.4,
+        new_nodes=1,
+        ids=kind,
     )
     return {"rows": graph.write_partitions(Path(folder) / "edges", 8)}
 
