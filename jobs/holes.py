@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 from rich.table import Table
+from rich.text import Text
 
 from jobs.console import emit, facts, table_console
 from jobs.options import running_options, session, store_option
@@ -70,10 +71,11 @@ def _render(report: dict[str, Any]) -> None:
     for column in ("rank", "id", "score", "cluster", "drawn to", *simulated):
         table.add_column(column, justify="left" if column == "id" else "right")
     for hole in report["holes"]:
-        row = [str(hole["rank"]), str(hole["id"]), f"{hole['score']:.4g}"]
-        row += [str(hole["cluster"]), str(hole["toward"])]
-        row += [f"{hole[name]:.4g}" for name in ("shii_lt", "shii_ic") if report["runs"]]
-        table.add_row(*row)
+        # As text: what stands between brackets in an id is not for rich to read.
+        name = Text(str(hole["id"]))
+        row = [f"{hole['score']:.4g}", str(hole["cluster"]), str(hole["toward"])]
+        row += [f"{hole[model]:.4g}" for model in ("shii_lt", "shii_ic") if report["runs"]]
+        table.add_row(str(hole["rank"]), name, *row)
     table_console().print(table)
     facts(
         {

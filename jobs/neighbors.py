@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 from rich.table import Table
+from rich.text import Text
 
 from jobs.console import emit, table_console
 from jobs.options import cluster_option, json_option, store_option
@@ -75,5 +76,7 @@ def _render(report: dict[str, Any]) -> None:
         table.add_column(column, justify="left" if column in ("id", "neighbor") else "right")
     for row in report["neighbors"]:
         shown = str(row["id"]) if row["rank"] == 1 else ""
-        table.add_row(shown, str(row["rank"]), str(row["neighbor"]), f"{row['cosine']:.4f}")
+        # As text: what stands between brackets in an id is not for rich to read.
+        names = Text(shown), Text(str(row["neighbor"]))
+        table.add_row(names[0], str(row["rank"]), names[1], f"{row['cosine']:.4f}")
     table_console().print(table)

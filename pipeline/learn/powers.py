@@ -69,11 +69,11 @@ def run_products(job: Job, plan: EmbedPlan, folder: Path) -> Powers:
     while number < count:
         left = max(count - alone - number, 1)
         together = min(plan.tiling.chain, pace.until_look, left)
-        number += together
+        first, number = number + 1, number + together
         pace.advance(together)
         is_last = number == count
         out = folder / "sketch" if is_last else folder / "work" / f"power-{number:03d}"
-        name = "sketch" if count == 1 else f"sketch-{number:03d}"
+        name = "sketch" if count == 1 else f"sketch-{first:03d}"
         make_matrix(plan, out, plan.columns, plan.tiling.slice_columns)
         run_product(job, plan, name, operand, out, times=together)
         if is_last:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, get_args
 
@@ -15,10 +17,12 @@ from pipeline.api import PathLike, Session
 from pipeline.blocks import Stats
 from pipeline.cluster import client_at_hand
 from pipeline.costs import RESERVED_BYTES
-from pipeline.errors import ConfigError
+from pipeline.errors import ConfigError, ResourceError
 from pipeline.files import digest, remove, save_array, written_aside
 from pipeline.graph import Graph
 from pipeline.job import Block
+from pipeline.lock import locked
+from pipeline.measure import human_bytes
 from pipeline.run import ClusterJob, ClusterMemory, cluster_memory, map_once
 from pipeline.serve.embedding import Embedding, open_store
 from pipeline.serve.export import (
@@ -27,7 +31,7 @@ from pipeline.serve.export import (
     forget_delivered,
     parts_beside,
 )
-from pipeline.store import existing_store
+from pipeline.store import StorePaths, existing_store
 from pipeline.study.cluster_tasks import (
     ClusterTask,
     Method,
@@ -48,7 +52,10 @@ _ROW_BYTES = 128
 _CANDIDATE_BYTES = 32
 """Memory that ``k-means||`` takes for the distance of one row and one candidate."""
 
-_FEWEST_ROWS = 1 << 10
+_LITTLE_BYTES = 16_000_000
+"""Memory that is there even where the limit leaves none."""
+
+_FEWEST_ROWS = 1 << 6
 
 
 def find_clusters(
@@ -116,12 +123,44 @@ def run_cluster(
     overwrite: bool = False,
 ) -> dict[str, Any]:
     """Cluster and tell what happened; see `find_clusters`."""
-    started = time.perf_counter()
-    paths = existing_store(store)
     embedding = open_store(Path(store)).embedding(run)
+    check_options(embedding.graph, clusters, method, seed)
+    with clusters_locked(embedding, "cluster"):
+        return cluster_run(
+            existing_store(store),
+            embedding,
+            clusters,
+            session,
+            method=method,
+            out=out,
+            seed=seed,
+            overwrite=overwrite,
+        )
+
+
+@contextmanager
+def clusters_locked(embedding: Embedding, purpose: str) -> Iterator[None]:
+    """Let one job at a time write clusters of a run, or rely on them."""
+    with locked(embedding.path / "clusters", purpose):
+        yield
+
+
+def cluster_run(
+    paths: StorePaths,
+    embedding: Embedding,
+    clusters: int,
+    session: Session,
+    *,
+    method: Method = "kmeans",
+    out: Path | None = None,
+    seed: int = 0,
+    overwrite: bool = False,
+) -> dict[str, Any]:
+    """Cluster a run whose clusters are locked."""
+    started = time.perf_counter()
     graph = embedding.graph
-    _check_options(graph, clusters, method, seed)
-    kept = embedding.path / "clusters" / f"{method}-{clusters}.npy"
+    name = f"{method}-{clusters}" + (f"-seed-{seed}" if seed else "")
+    kept = embedding.path / "clusters" / f"{name}.npy"
     target = kept.with_suffix(".parquet") if out is None else out.absolute()
     work = paths.work / f"cluster-{digest([embedding.run, method, clusters, seed, str(target)])}"
     check_target(target, work, overwrite=overwrite or out is None)
@@ -164,7 +203,8 @@ def run_cluster(
     }
 
 
-def _check_options(graph: Graph, clusters: int, method: str, seed: int) -> None:
+def check_options(graph: Graph, clusters: int, method: str, seed: int) -> None:
+    """Refuse what cannot be clustered."""
     if not 1 <= clusters <= graph.nodes:
         raise ConfigError(
             f"--clusters is {clusters:,}; this graph has {graph.nodes:,} nodes, so it has to be "
@@ -190,9 +230,16 @@ def _find_centers(
 ) -> Stats:
     """Find the centres, in the memory of one worker if they fit; tell how, and what to know."""
     usable = max(memory.allowed_bytes - RESERVED_BYTES - _LIBRARY_BYTES, 0)
+    if task.method == "agglomerative" and 8 * task.clusters**2 > max(usable, _LITTLE_BYTES):
+        raise ResourceError(
+            f"Ward's method needs {human_bytes(8 * task.clusters**2)} for {task.clusters:,} "
+            f"clusters, and {human_bytes(usable)} of a worker are free for it. Raise "
+            "--memory-limit, lower --clusters, or take --method kmeans."
+        )
     left = usable - task.graph.nodes * (8 * embedding.dim + _ROW_BYTES)
-    if left >= 0 and not task.rough.exists():
-        block = Block("all", (task, seed, math.isqrt(left // 8)))
+    found_before = (job.marks / "centers" / "all.json").exists()
+    if found_before or (left >= 0 and not task.rough.exists()):
+        block = Block("all", (task, seed, math.isqrt(max(left, 0) // 8)))
         return job.run("centers", centers_in_memory, [block]).stats["all"]
     if not task.rough.exists():
         job.monitor.note("The vectors do not fit into the memory of a worker: k-means|| on Dask.")

@@ -24,7 +24,7 @@ from pipeline.serve.export import part_path
 
 Method = Literal["kmeans", "agglomerative"]
 
-_DISTANCES_AT_A_TIME = 1 << 25
+_DISTANCES_AT_A_TIME = 1 << 22
 _COUNTED_ROWS = 1 << 22
 
 

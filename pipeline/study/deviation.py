@@ -10,7 +10,9 @@ draws nor is left: such a node has the score 0.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import reduce
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +27,7 @@ from pipeline.tiles import Floats, open_tiles
 Labels = npt.NDArray[np.integer]
 Numbers = npt.NDArray[np.float64]
 
-_DISTANCES_AT_A_TIME = 1 << 22
+_DISTANCES_AT_A_TIME, _ROWS_AT_A_TIME = 1 << 22, 1 << 14
 
 
 @dataclass(frozen=True)
@@ -119,27 +121,40 @@ class DeviationTask:
         """Where the sums of a block lie."""
         return self.work / name / f"{block:06d}.npy"
 
-    def read(self, block: int) -> tuple[Floats, Labels]:
-        """Vectors and clusters of a block's rows."""
+    def pieces(self, block: int) -> Iterator[tuple[int, Floats, Labels]]:
+        """Rows of a block, some at a time: the number of the first, vectors and clusters."""
         start, stop = self.graph.block_range(block)
-        tiles = open_tiles(self.embedding)
-        vectors = tiles.read((start, 0), np.empty((stop - start, tiles.shape[1]), np.float32))
-        return vectors, np.asarray(load_array(self.labels, mapped=True)[start:stop])
+        tiles, labels = open_tiles(self.embedding), load_array(self.labels, mapped=True)
+        height = min(tiles.chunks[0], _ROWS_AT_A_TIME)
+        for begin in range(start, stop, height):
+            end = min(begin + height, stop)
+            vectors = np.empty((end - begin, tiles.shape[1]), np.float32)
+            yield begin, tiles.read((begin, 0), vectors), np.asarray(labels[begin:end])
+
+    def block_stats(self, block: int, written_bytes: int = 0) -> Stats:
+        """What every block tells."""
+        start, stop = self.graph.block_range(block)
+        columns = open_tiles(self.embedding).shape[1]
+        return {"read_bytes": 4 * columns * (stop - start), "written_bytes": written_bytes}
 
 
 def centre_block(task: DeviationTask, block: int) -> Stats:
     """Sum the vectors of a block by cluster."""
-    vectors, labels = task.read(block)
-    save_array(task.partial("sums", block), sum_vectors(vectors, labels, task.clusters))
-    return {"read_bytes": vectors.nbytes, "written_bytes": 8 * task.clusters * vectors.shape[1]}
+    parts = (
+        sum_vectors(vectors, labels, task.clusters) for _, vectors, labels in task.pieces(block)
+    )
+    sums = reduce(np.add, parts)
+    save_array(task.partial("sums", block), sums)
+    return task.block_stats(block, sums.nbytes)
 
 
 def radius_block(task: DeviationTask, block: int) -> Stats:
     """Sum the distances of a block by cluster."""
-    vectors, labels = task.read(block)
-    distances = sum_distances(vectors, labels, load_array(task.work / "centers.npy"))
+    centers = load_array(task.work / "centers.npy")
+    parts = (sum_distances(vectors, labels, centers) for _, vectors, labels in task.pieces(block))
+    distances = reduce(np.add, parts)
     save_array(task.partial("distances", block), distances)
-    return {"read_bytes": vectors.nbytes, "written_bytes": distances.nbytes}
+    return task.block_stats(block, distances.nbytes)
 
 
 def add_partials(task: DeviationTask, name: str, result: str) -> Stats:
@@ -153,23 +168,31 @@ def add_partials(task: DeviationTask, name: str, result: str) -> Stats:
 
 def score_block(task: DeviationTask, block: int) -> Stats:
     """Find the nodes of a block with the highest scores."""
-    start, _ = task.graph.block_range(block)
-    vectors, labels = task.read(block)
     centers, radii = (load_array(task.work / f"{name}.npy") for name in ("centers", "radii"))
-    found = deviation(vectors, labels, centers, radii)
-    best = np.argsort(-found.scores, kind="stable")[: task.count]
-    return {
-        "rows": (start + best).tolist(),
-        "scores": found.scores[best].tolist(),
-        "clusters": labels[best].tolist(),
-        "toward": found.toward[best].tolist(),
-        "read_bytes": vectors.nbytes,
-        "written_bytes": 0,
-    }
+    nodes: list[dict[str, float]] = []
+    for first, vectors, labels in task.pieces(block):
+        found = deviation(vectors, labels, centers, radii)
+        best = np.argsort(-found.scores, kind="stable")[: task.count].tolist()
+        nodes += [
+            {
+                "row": first + place,
+                "score": float(found.scores[place]),
+                "cluster": int(labels[place]),
+                "toward": int(found.toward[place]),
+            }
+            for place in best
+        ]
+        nodes = _highest(nodes, task.count)
+    return {"nodes": nodes, **task.block_stats(block)}
+
+
+def _highest(nodes: list[dict[str, float]], count: int) -> list[dict[str, float]]:
+    """The highest scores first; ties by row."""
+    return sorted(nodes, key=lambda node: (-node["score"], node["row"]))[:count]
 
 
 def highest_deviation(job: Job, task: DeviationTask) -> list[dict[str, float]]:
-    """Nodes with the highest scores of the whole graph, highest first; ties by row."""
+    """Nodes with the highest scores of the whole graph, highest first."""
     blocks = range(task.graph.blocks)
     for name, function, result in (
         ("sums", centre_block, "centers"),
@@ -178,12 +201,6 @@ def highest_deviation(job: Job, task: DeviationTask) -> list[dict[str, float]]:
         job.run(f"{result}-sums", function, [Block(f"{b:06d}", (task, b)) for b in blocks])
         job.run(result, add_partials, [Block("all", (task, name, result))])
     scored = job.run("scores", score_block, [Block(f"{b:06d}", (task, b)) for b in blocks])
-    found = [
-        {"row": row, "score": score, "cluster": cluster, "toward": toward}
-        for key in sorted(scored.stats)
-        for row, score, cluster, toward in zip(
-            *(scored.stats[key][name] for name in ("rows", "scores", "clusters", "toward")),
-            strict=True,
-        )
-    ]
-    return sorted(found, key=lambda node: (-node["score"], node["row"]))[: task.count]
+    return _highest(
+        [node for stats in scored.stats.values() for node in stats["nodes"]], task.count
+    )

@@ -14,13 +14,13 @@ import pyarrow as pa
 from pipeline.api import PathLike, Session
 from pipeline.cluster import client_at_hand
 from pipeline.errors import ConfigError
-from pipeline.files import digest, remove
+from pipeline.files import remove
 from pipeline.ingest.arrow import parquet_id_type
 from pipeline.run import ClusterJob
 from pipeline.serve.embedding import open_store
 from pipeline.store import existing_store
 from pipeline.study.adjacency import write_adjacency
-from pipeline.study.cluster_calls import run_cluster
+from pipeline.study.cluster_calls import check_options, cluster_run, clusters_locked
 from pipeline.study.deviation import DeviationTask, highest_deviation
 from pipeline.study.diffusion import shii
 
@@ -103,11 +103,17 @@ def run_holes(
     graph = embedding.graph
     wanted = min(DEFAULT_CLUSTERS, max(graph.nodes // 10, 2)) if clusters is None else clusters
     _check_options(graph.nodes, count, wanted, runs, probability)
-    with client_at_hand(session.client, session.limit_bytes) as client:
+    check_options(graph, wanted, "kmeans", seed)
+    work = paths.work / f"holes-{embedding.run}"
+    with (
+        client_at_hand(session.client, session.limit_bytes) as client,
+        clusters_locked(embedding, "holes"),
+    ):
         inner = Session(client, session.memory_limit, session.monitor)
-        clustered = run_cluster(store, wanted, inner, run=embedding.run, seed=seed)
+        clustered = cluster_run(paths, embedding, wanted, inner, seed=seed)
         labels = Path(clustered["labels"])
-        work = paths.work / f"holes-{digest([embedding.run, wanted, count, seed])}"
+        # What is left of a job that was stopped may be of other labels; it is soon done again.
+        remove(work)
         task = DeviationTask(graph, embedding.path / "embedding", labels, work, wanted, count)
         job = ClusterJob(client, work / "marks", session.monitor)
         found = highest_deviation(job, task)

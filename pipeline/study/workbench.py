@@ -7,6 +7,7 @@ study that was stopped goes on with the items that are missing.
 from __future__ import annotations
 
 import gzip
+import hashlib
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ import scipy.sparse
 
 from pipeline.api import Session, run_embed, run_ingest
 from pipeline.config import EmbedConfig, IngestConfig, make_config
+from pipeline.errors import ConfigError
 from pipeline.files import read_json, remove, write_json
 from pipeline.graph import Graph
 from pipeline.job import Monitor, StageResult
@@ -101,6 +103,23 @@ class Workbench:
         self.repeats = min(repeats, 2) if quick else repeats
         self._session = session
         self._opened: dict[tuple[str, bool], StudyGraph] = {}
+        self._check_same_files()
+
+    def _check_same_files(self) -> None:
+        """Refuse a folder whose results are of other files with the same names."""
+        known = self.out / "graphs.json"
+        before: dict[str, str] = read_json(known) if known.exists() else {}
+        now = {
+            name: hashlib.sha256((self.data / f"{name}.txt.gz").read_bytes()).hexdigest()
+            for name in self.graphs
+        }
+        changed = [name for name in now if before.get(name, now[name]) != now[name]]
+        if changed:
+            raise ConfigError(
+                f"The results in {self.out} are of another {changed[0]}.txt.gz than the one in "
+                f"{self.data}. Give another --out, or delete that folder."
+            )
+        write_json(known, before | now)
 
     @cached_property
     def client(self) -> distributed.Client:

@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from pipeline.errors import ConfigError
+from pipeline.errors import BadInputError, ConfigError
 from pipeline.files import load_array, save_array
 from pipeline.study import paper
 from pipeline.study.adjacency import Adjacency, open_adjacency, write_adjacency
@@ -83,8 +83,8 @@ def _runs(bench: Workbench) -> int:
     return _QUICK_RUNS if bench.quick else _RUNS
 
 
-def _labels_path(study: StudyGraph) -> Path:
-    return study.store / "holes-labels.npy"
+def _labels_path(bench: Workbench, study: StudyGraph) -> Path:
+    return bench.out / "results" / "holes" / f"{study.name}-labels.npy"
 
 
 def measure_own(bench: Workbench, name: str) -> Result:
@@ -94,7 +94,7 @@ def measure_own(bench: Workbench, name: str) -> Result:
     vectors, _ = bench.embed(study, **options)
     starts = 10 if study.graph.nodes < _LARGE_NODES else 1
     labels, _ = kmeans_in_memory(vectors, CLUSTERS[name], starts=starts)
-    save_array(_labels_path(study), labels)
+    save_array(_labels_path(bench, study), labels)
     scores = score_vectors(vectors, labels).scores
     best = np.argsort(-scores, kind="stable")[: paper.HOLES[name]]
     return {"modularity": modularity(study.graph, labels), **_influence(bench, study, best)}
@@ -104,7 +104,13 @@ def measure(bench: Workbench, name: str, method: str) -> Result:
     """Choose holes by another method; SHII is by the same clusters."""
     study = bench.graph(name)
     folder = write_adjacency(study.graph, study.store / "adjacency")
-    labels = load_array(_labels_path(study))
+    path = _labels_path(bench, study)
+    if not path.exists():
+        raise BadInputError(
+            f"{path} is missing, by which the holes of {name} are judged. Delete "
+            f"{path.with_name(f'{name}-RDS.json')} and the others of {name}, and start again."
+        )
+    labels = load_array(path)
     try:
         chosen = METHODS[method](open_adjacency(folder), paper.HOLES[name], labels)
     except ConfigError as refused:
@@ -114,7 +120,7 @@ def measure(bench: Workbench, name: str, method: str) -> Result:
 
 def _influence(bench: Workbench, study: StudyGraph, chosen: Any) -> Result:
     folder = write_adjacency(study.graph, study.store / "adjacency")
-    labels, rows = _labels_path(study), [int(row) for row in chosen]
+    labels, rows = _labels_path(bench, study), [int(row) for row in chosen]
     result: Result = {
         "ids": study.ids()[rows].tolist(),
         "rows": rows,
@@ -122,10 +128,13 @@ def _influence(bench: Workbench, study: StudyGraph, chosen: Any) -> Result:
     }
     for model in MODELS:
         found = shii(bench.client, folder, labels, rows, model=model, runs=_runs(bench))
-        error = float(np.sqrt(np.sum(np.square([one.error for one in found])))) / len(found)
         active = float(np.mean([one.active for one in found]))
         mean = float(np.mean([one.mean for one in found]))
-        result[model] = {"shii": mean, "error": error, "active": active}
+        result[model] = {"shii": mean, "active": active}
+        if model == "lt":
+            # Holes of a cascade share its runs, so only those of the other model can be added up.
+            squares = np.square([one.error for one in found])
+            result[model]["error"] = float(np.sqrt(squares.sum())) / len(found)
     return result
 
 

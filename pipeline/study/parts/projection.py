@@ -10,7 +10,7 @@ import scipy.sparse.linalg
 from pipeline.study.adjacency import open_adjacency, write_adjacency
 from pipeline.study.figures import Curve, curves
 from pipeline.study.page import Picture, Section, Table
-from pipeline.study.workbench import Item, Result, StudyGraph, Workbench
+from pipeline.study.workbench import GRAPHS, Item, Result, StudyGraph, Workbench
 
 SIZES = (10, 20, 50, 100, 200, 400, 700, 1000)
 POWERS = (0, 1, 2, 3, 5, 7)
@@ -27,15 +27,22 @@ def dimension(nodes: int) -> int:
 def items(bench: Workbench) -> list[Item]:
     """The exact residual of every graph, then sizes, then powers."""
     found = []
-    for name in bench.graphs[:_GRAPHS]:
+    for name in _names(bench):
         found.append(Item(f"{name}-exact", exact, (bench, name)))
         sizes = SIZES[2:4] if bench.quick else SIZES
-        found += [Item(f"{name}-size-{size}", measure, (bench, name, size, 0)) for size in sizes]
+        for size in sizes:
+            key = f"{name}-size-{size}-{bench.repeats}"
+            found.append(Item(key, measure, (bench, name, size, 0)))
         nodes = bench.graph(name, connected=True).graph.nodes
         for powers in POWERS[:2] if bench.quick else POWERS:
             size = -(-3 * dimension(nodes) // 8) * 4
-            found.append(Item(f"{name}-powers-{powers}", measure, (bench, name, size, powers)))
+            key = f"{name}-powers-{powers}-{bench.repeats}"
+            found.append(Item(key, measure, (bench, name, size, powers)))
     return found
+
+
+def _names(bench: Workbench) -> list[str]:
+    return [name for name in bench.graphs if name in GRAPHS[:_GRAPHS]]
 
 
 def exact(bench: Workbench, name: str) -> Result:
@@ -81,7 +88,7 @@ def measure(bench: Workbench, name: str, size: int, powers: int) -> Result:
 
 def section(bench: Workbench, results: dict[str, Result]) -> Section:
     """Relative projection cost by sketch size, and by power iterations."""
-    names = bench.graphs[:_GRAPHS]
+    names = _names(bench)
     tables, pictures = [], []
     for kind, x, log in (
         ("size", "sketch columns d", True),
@@ -95,7 +102,7 @@ def section(bench: Workbench, results: dict[str, Result]) -> Section:
                 if not key.startswith(f"{name}-{kind}-"):
                     continue
                 relative = (np.array(result["costs"]) - best["residual"]) / best["residual"]
-                at = int(key.rsplit("-", 1)[1])
+                at = int(key.rsplit("-", 2)[1])
                 mean, spread = float(relative.mean()), float(relative.std())
                 points.append((at, mean, spread))
                 rows.append([name, best["k"], result["size"], at, relative.size, mean, spread])

@@ -57,11 +57,13 @@ def measure(bench: Workbench, name: str, preset: str, share: float, seed: int) -
         return {"modularity": modularity(study.graph, cluster("k-means", vectors, count))}
     config = make_config(EmbedConfig, preset_options(preset, nodes, DIMS[name]))
     pairs, held = largest_component(bench.pairs(name)), draw(ids, share, seed)
-    with tempfile.TemporaryDirectory(prefix="figrl-study-") as folder:
+    # Beside the results: workers on other machines have to see it.
+    with tempfile.TemporaryDirectory(prefix="unseen-", dir=bench.out) as folder:
         half = learn_without(Path(folder), pairs, held, config, bench.quiet)
     labels = cluster("k-means", np.concatenate([half.vectors, half.new_vectors]), count)
     places = half.places(ids)
-    found = np.where(places >= 0, labels[places], 0)
+    # A node without any vector is a cluster of its own.
+    found = np.where(places >= 0, labels[places], count + np.arange(ids.size))
     return {"modularity": modularity(study.graph, found), "new_nodes": len(half.new_ids)}
 
 
