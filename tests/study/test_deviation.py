@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from pipeline import embed, find_holes, ingest
 from pipeline.api import Session
-from pipeline.errors import ConfigError
+from pipeline.errors import ConfigError, StoreInUseError
+from pipeline.study.cluster_calls import clusters_locked
 from pipeline.study.deviation import score_vectors
 from pipeline.study.hole_calls import run_holes
 from tests.reference import write_edges
@@ -107,3 +108,16 @@ def test_blocks_find_what_is_found_in_memory(client, karate):
 def test_what_is_not_allowed_says_what_is(client, karate, options, message):
     with pytest.raises(ConfigError, match=message):
         run_holes(karate, Session(client), **options)
+
+
+def test_clusters_of_a_run_are_written_by_one_job_at_a_time(client, karate):
+    from pipeline import find_clusters, open_store
+
+    run = open_store(karate).embedding()
+    with (
+        clusters_locked(run, "holes"),
+        pytest.raises(StoreInUseError, match=r"clusters is in use by 'holes'"),
+    ):
+        find_clusters(karate, 2, client=client)
+    find_clusters(karate, 2, seed=7, client=client)
+    assert (run.path / "clusters" / "kmeans-2-seed-7.npy").exists()

@@ -122,6 +122,14 @@ def test_bad_calls_say_what_to_do(client, data, tmp_path):
         run_study(["karate"], tmp_path, tmp_path / "out", session)
 
 
+def test_results_of_other_files_are_not_mixed(client, data, studied, tmp_path):
+    out, _, _ = studied
+    with gzip.open(tmp_path / "karate.txt.gz", "wt") as file:
+        file.write("0\t1\n1\t2\n")
+    with pytest.raises(ConfigError, match=r"are of another karate.txt.gz"):
+        run_study(["karate"], tmp_path, out, Session(client), quick=True)
+
+
 def test_nodes_held_back_come_back(client, tmp_path):
     pairs = np.array(nx.karate_club_graph().edges())
     ids = np.unique(pairs)
