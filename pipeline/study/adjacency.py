@@ -6,13 +6,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numba
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 from numpy.lib.format import open_memmap
 
+from pipeline.blocks import Stats
 from pipeline.errors import ConfigError
-from pipeline.files import load_array, written_aside
+from pipeline.files import load_array, size_bytes, written_aside
 from pipeline.graph import Graph
 
 _STARTS, _NEIGHBOURS, _WEIGHTS = "starts.npy", "neighbours.npy", "weights.npy"
@@ -46,13 +48,25 @@ class Adjacency:
         """Sum of the weights at each node; computed anew at each call."""
         if self.weights is None:
             return np.diff(self.starts).astype(np.float64)
-        return np.asarray(self.matrix() @ np.ones(self.nodes), np.float64)
+        sums: npt.NDArray[np.float64] = _row_sums(self.starts, self.weights)
+        return sums
 
     def matrix(self) -> sp.csr_matrix[np.float64]:
         """Weights as a symmetric sparse matrix of float64."""
         entries = np.ones(self.neighbours.size) if self.weights is None else self.weights
         parts = entries.astype(np.float64), self.neighbours, self.starts
         return sp.csr_matrix(parts, shape=(self.nodes, self.nodes))
+
+
+@numba.njit(nogil=True, cache=True)
+def _row_sums(
+    starts: npt.NDArray[np.int64], weights: npt.NDArray[np.float32]
+) -> npt.NDArray[np.float64]:
+    sums = np.zeros(starts.size - 1)
+    for row in range(sums.size):
+        for entry in range(starts[row], starts[row + 1]):
+            sums[row] += weights[entry]
+    return sums
 
 
 def adjacency_of(matrix: Any) -> Adjacency:
@@ -106,6 +120,11 @@ def write_adjacency(graph: Graph, folder: Path) -> Path:
             if written is not None:
                 written.flush()
     return folder
+
+
+def lists_block(graph: Graph, folder: Path) -> Stats:
+    """Write neighbour lists as the only block of a stage."""
+    return {"written_bytes": size_bytes(write_adjacency(graph, folder))}
 
 
 def _fill(

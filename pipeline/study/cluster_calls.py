@@ -18,7 +18,7 @@ from pipeline.blocks import Stats
 from pipeline.cluster import client_at_hand
 from pipeline.costs import RESERVED_BYTES
 from pipeline.errors import ConfigError, ResourceError
-from pipeline.files import digest, remove, save_array, written_aside
+from pipeline.files import digest, read_json, remove, save_array, write_json, written_aside
 from pipeline.graph import Graph
 from pipeline.job import Block
 from pipeline.lock import locked
@@ -159,8 +159,7 @@ def cluster_run(
     """Cluster a run whose clusters are locked."""
     started = time.perf_counter()
     graph = embedding.graph
-    name = f"{method}-{clusters}" + (f"-seed-{seed}" if seed else "")
-    kept = embedding.path / "clusters" / f"{name}.npy"
+    kept = _kept_labels(embedding, clusters, method, seed)
     target = kept.with_suffix(".parquet") if out is None else out.absolute()
     work = paths.work / f"cluster-{digest([embedding.run, method, clusters, seed, str(target)])}"
     check_target(target, work, overwrite=overwrite or out is None)
@@ -182,9 +181,9 @@ def cluster_run(
         quality = modularity(graph, task.labels, client=client)
         deliver(job, task.parts, clusters_schema(graph), target)
         kept.parent.mkdir(parents=True, exist_ok=True)
+        kept.with_suffix(".json").unlink(missing_ok=True)
         task.labels.replace(kept)
-        remove(work)
-    return {
+    report = {
         "store": str(paths.root),
         "run": embedding.run,
         "method": method,
@@ -201,6 +200,31 @@ def cluster_run(
         "seconds": round(time.perf_counter() - started, 3),
         **job.describe(),
     }
+    # Last: who finds it, finds the labels that it tells of.
+    write_json(kept.with_suffix(".json"), report)
+    remove(work)
+    return report
+
+
+def kept_clusters(
+    embedding: Embedding, clusters: int, *, method: Method = "kmeans", seed: int = 0
+) -> dict[str, Any] | None:
+    """What was told of clusters that were found before, with their labels; None if there are none.
+
+    Clusters of a run are locked.
+    """
+    told = _kept_labels(embedding, clusters, method, seed).with_suffix(".json")
+    if not told.exists():
+        return None
+    report: dict[str, Any] = read_json(told)
+    # The store may have been moved since.
+    return {**report, "labels": str(told.with_suffix(".npy"))}
+
+
+def _kept_labels(embedding: Embedding, clusters: int, method: str, seed: int) -> Path:
+    """File of the labels in the order of rows."""
+    name = f"{method}-{clusters}" + (f"-seed-{seed}" if seed else "")
+    return embedding.path / "clusters" / f"{name}.npy"
 
 
 def check_options(graph: Graph, clusters: int, method: str, seed: int) -> None:

@@ -25,6 +25,9 @@ FEWEST_CENTERS, MOST_CENTERS = 1_000, 4_000
 CANDIDATES_PER_CLUSTER = 10
 """Rows that ``k-means||`` chooses its centres from: two for a cluster in each of five rounds."""
 
+MOST_LOOKS, SAMPLE_PER_CLUSTER = 200_000_000, 50
+"""Rows times clusters above which k-means in memory begins with centres of a sample."""
+
 
 @dataclass(frozen=True)
 class Clustering:
@@ -111,6 +114,8 @@ def kmeans_in_memory(
 ) -> tuple[Labels, Centers]:
     """Cluster vectors that fit into memory: k-means++, 25 rounds, the best of some starts.
 
+    A single start of very many rows and clusters takes its first centres from a sample.
+
     Returns
     -------
     labels : int64 array, shape (rows,)
@@ -119,12 +124,30 @@ def kmeans_in_memory(
     from sklearn.cluster import KMeans
     from sklearn.exceptions import ConvergenceWarning
 
-    model = KMeans(clusters, init="k-means++", n_init=starts, max_iter=25, random_state=seed)
+    sampled = len(vectors) * clusters > MOST_LOOKS and starts == 1
+    start = _sampled_start(vectors, clusters, seed) if sampled else "k-means++"
+    model = KMeans(clusters, init=start, n_init=starts, max_iter=25, random_state=seed)
     with warnings.catch_warnings():
         # Fewer distinct vectors than clusters is a result too.
         warnings.simplefilter("ignore", ConvergenceWarning)
         model.fit(vectors)
     return np.asarray(model.labels_, np.int64), np.asarray(model.cluster_centers_)
+
+
+def _sampled_start(vectors: npt.NDArray[Any], clusters: int, seed: int) -> Centers:
+    """Centres that k-means++ chooses of a sample of the rows.
+
+    It looks at all rows once for every centre, and scikit-learn makes a copy of them in double
+    precision each time: of 317,080 rows, 1,000 centres took six minutes, and of 50,000 of them
+    eleven seconds, for clusters as good.
+    """
+    from sklearn.cluster import kmeans_plusplus
+
+    rng = np.random.default_rng(seed)
+    count = min(SAMPLE_PER_CLUSTER * clusters, len(vectors))
+    rows = np.sort(rng.choice(len(vectors), count, replace=False))
+    centers, _ = kmeans_plusplus(vectors[rows].astype(np.float64), clusters, random_state=seed)
+    return np.asarray(centers, vectors.dtype)
 
 
 def agglomerative(

@@ -1,25 +1,31 @@
-"""How far news spreads from a structural hole, in its own cluster and in others."""
+"""How far news spreads from structural holes, in their own clusters and in others (SHII)."""
 
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import distributed
 import numpy as np
 import numpy.typing as npt
 
+from pipeline.blocks import Stats
 from pipeline.errors import ConfigError
 from pipeline.files import load_array
-from pipeline.run import map_once
+from pipeline.graph import Graph
+from pipeline.job import Block, Job
 from pipeline.study.adjacency import Adjacency, open_adjacency
-from pipeline.study.percolation import count_cascades
-from pipeline.study.spread import Model, count_active
+from pipeline.study.draws import Model
+from pipeline.study.percolation import sum_cascades
+from pipeline.study.reach import Pools
+from pipeline.study.thresholds import sum_thresholds
+
+RUNS_IN_A_BLOCK = 500
+
+_NODE_BYTES = 72
+"""Memory of a task for a node: the forest of a run, and the clusters of the holes."""
 
 
 @dataclass(frozen=True)
@@ -42,11 +48,10 @@ class RunSums:
 
 @dataclass(frozen=True)
 class Shii:
-    """Structural hole influence index of a node.
+    """Structural hole influence index: of a node, or the mean of several.
 
     Attributes
     ----------
-    hole : int
     mean, error : float
         Mean over the runs of active nodes outside the hole's cluster over those inside it, and
         the standard error of that mean (nan for a single run).
@@ -55,99 +60,95 @@ class Shii:
     runs : int
     """
 
-    hole: int
     mean: float
     error: float
     active: float
     runs: int
 
     @classmethod
-    def of(cls, hole: int, sums: RunSums) -> Shii:
+    def of(cls, sums: RunSums) -> Shii:
         """Turn sums into means."""
         mean = sums.ratio / sums.runs
         error = math.nan
         if sums.runs > 1:
             variance = max(0.0, sums.ratio_squared / sums.runs - mean**2)
             error = math.sqrt(variance / (sums.runs - 1))
-        return cls(hole, mean, error, sums.active / sums.runs, sums.runs)
+        return cls(mean, error, sums.active / sums.runs, sums.runs)
 
 
-def shii(
-    client: distributed.Client | None,
-    folder: Path,
-    labels_path: Path,
-    holes: Sequence[int],
-    *,
-    model: Model,
-    runs: int = 10_000,
-    seed: int = 0,
-    probability: float = 0.1,
-    chunk: int = 1000,
-) -> list[Shii]:
-    """Influence of each hole, its runs spread over the workers.
+@dataclass(frozen=True)
+class Influence:
+    """SHII of each hole, in their order, and of all of them together.
 
-    Parameters
-    ----------
-    client : distributed.Client or None
-        None computes with the threads of this process.
-    folder : Path
-        Written by `pipeline.study.adjacency.write_adjacency`; every worker has to see it.
-    labels_path : Path
-        An array file of integers: the cluster of each node.
-    holes : sequence of int
-        Rows of the nodes to judge.
-    chunk : int
-        Runs in one task. The result does not depend on it, up to the rounding of sums.
+    The error of the mean of all is that of means of runs: holes share what a run draws.
     """
-    items = [
-        (
-            folder,
-            labels_path,
-            tuple(group),
-            model,
-            first,
-            min(chunk, runs - first),
-            seed,
-            probability,
-        )
-        for group in ([[int(hole)] for hole in holes] if model == "lt" else [list(map(int, holes))])
-        for first in range(0, runs, chunk)
+
+    holes: list[Shii]
+    together: Shii
+
+
+@dataclass(frozen=True)
+class InfluenceTask:
+    """What a block of runs has to know.
+
+    Attributes
+    ----------
+    lists : Path
+        Folder that `pipeline.study.adjacency.write_adjacency` wrote.
+    labels, holes : Path
+        Array files of integers: the cluster of each node, and the rows of the holes.
+    model : {"lt", "ic"}
+    seed : int
+    probability : float
+        Of the independent cascade model.
+    """
+
+    lists: Path
+    labels: Path
+    holes: Path
+    model: Model
+    seed: int = 0
+    probability: float = 0.1
+
+
+def influence_bytes(graph: Graph, threads: int) -> int:
+    """Memory that simulations need in a worker: the neighbour lists, and what each task holds."""
+    lists = 8 * graph.nodes + 2 * graph.edges * (8 if graph.weighted else 4)
+    return lists + threads * _NODE_BYTES * graph.nodes
+
+
+def influence(job: Job, task: InfluenceTask, *, runs: int) -> Influence:
+    """Simulate the influence of holes, in blocks of runs that are shared out."""
+    blocks = [
+        Block(f"{first:09d}-{count}", (task, first, count))
+        for first in range(0, runs, RUNS_IN_A_BLOCK)
+        for count in [min(RUNS_IN_A_BLOCK, runs - first)]
     ]
-    if client is not None:
-        found = map_once(client, _chunk, items)
-    else:
-        with ThreadPoolExecutor(os.cpu_count()) as threads:
-            found = [task.result() for task in [threads.submit(_chunk, *item) for item in items]]
-    sums = {int(hole): RunSums(0, 0.0, 0.0, 0.0) for hole in holes}
-    for part in found:
-        for hole, of_hole in part.items():
-            sums[hole] += of_hole
-    return [Shii.of(int(hole), sums[int(hole)]) for hole in holes]
+    done = job.run(f"influence-{task.model}", influence_block, blocks)
+    # In the order of the runs, whichever block was done first.
+    found = [done.stats[block.key] for block in blocks]
+    total = np.sum([stats["sums"] for stats in found], axis=0)
+    each = [Shii.of(RunSums(runs, *of_hole)) for of_hole in total.tolist()]
+    return Influence(each[:-1], each[-1])
 
 
-def _chunk(
-    folder: Path,
-    labels_path: Path,
-    holes: Sequence[int],
-    model: Model,
-    first_run: int,
-    runs: int,
-    seed: int,
-    probability: float,
-) -> dict[int, RunSums]:
-    return spread_ratios(
-        open_adjacency(folder),
-        load_array(labels_path, mapped=True),
-        holes,
-        model=model,
+def influence_block(task: InfluenceTask, first_run: int, runs: int) -> Stats:
+    """Do some runs; tell the sums of each hole, and of all together."""
+    labels = load_array(task.labels, mapped=True)
+    sums = spread_sums(
+        open_adjacency(task.lists),
+        labels,
+        load_array(task.holes).tolist(),
+        model=task.model,
         first_run=first_run,
         runs=runs,
-        seed=seed,
-        probability=probability,
+        seed=task.seed,
+        probability=task.probability,
     )
+    return {"sums": sums.tolist()}
 
 
-def spread_ratios(
+def spread_sums(
     adjacency: Adjacency,
     labels: npt.NDArray[Any],
     holes: Sequence[int],
@@ -158,12 +159,12 @@ def spread_ratios(
     seed: int,
     probability: float = 0.1,
     seed_share: float = 0.1,
-) -> dict[int, RunSums]:
+) -> npt.NDArray[np.float64]:
     """Let news spread from each hole and some of its cluster, some times over.
 
     A run begins with the hole and ``max(1, round(seed_share |C|))`` others of its cluster ``C``,
-    drawn without replacement (all others, where there are fewer). What it draws depends on
-    nothing but the seed, the hole, the model and the number of the run.
+    drawn without replacement (all others, where there are fewer). What a hole finds depends on
+    nothing but the seed, the hole, the model and the numbers of the runs.
 
     Parameters
     ----------
@@ -176,36 +177,35 @@ def spread_ratios(
         once, with `probability`.
     first_run, runs : int
         Number of the first run, and how many there are.
+
+    Returns
+    -------
+    float64 array, shape (holes + 1, 3)
+        Sums over the runs, of each hole and of the means over all holes: active nodes outside
+        the cluster over those inside, the square of that, and all active nodes.
     """
     if labels.shape != (adjacency.nodes,):
         raise ConfigError(
             f"There have to be as many labels as nodes; given are labels of shape {labels.shape} "
             f"and {adjacency.nodes:,} nodes."
         )
-    pools = [_pool(labels, hole) for hole in holes]
-    drawn = [min(pool.size - 1, max(1, round(seed_share * pool.size))) for pool in pools]
-    nowhere = np.empty(0, np.int64)
+    pools = Pools.of(labels, holes, share=seed_share)
+    return _sums(adjacency, pools, model, np.empty(0, np.int64), first_run, runs, seed, probability)
+
+
+def _sums(
+    adjacency: Adjacency,
+    pools: Pools,
+    model: Model,
+    times: npt.NDArray[np.int64],
+    first_run: int,
+    runs: int,
+    seed: int,
+    probability: float,
+) -> npt.NDArray[np.float64]:
     if model == "ic":
-        final = count_cascades(adjacency, pools, drawn, nowhere, first_run, runs, seed, probability)
-        return {hole: _sums(counts) for hole, counts in zip(holes, final, strict=True)}
-    sums = {}
-    for hole, pool, others in zip(holes, pools, drawn, strict=True):
-        inside = np.asarray(labels == labels[hole])
-        counts = count_active(adjacency, pool, others, inside, nowhere, first_run, runs, seed)
-        sums[hole] = _sums(counts)
-    return sums
-
-
-def _pool(labels: npt.NDArray[Any], hole: int) -> npt.NDArray[np.int64]:
-    """A hole, and the others of its cluster."""
-    members = np.flatnonzero(labels == labels[hole])
-    return np.concatenate([[hole], members[members != hole]]).astype(np.int64)
-
-
-def _sums(counts: npt.NDArray[np.int64]) -> RunSums:
-    ratios = (counts[:, 1] - counts[:, 0]) / counts[:, 0]
-    total = float(counts[:, 1].sum())
-    return RunSums(len(counts), float(ratios.sum()), float((ratios**2).sum()), total)
+        return sum_cascades(adjacency, pools, times, first_run, runs, seed, probability)
+    return sum_thresholds(adjacency, pools, times, first_run, runs, seed)
 
 
 def activations(
@@ -218,11 +218,9 @@ def activations(
     probability: float = 0.1,
 ) -> npt.NDArray[np.int64]:
     """Count in how many runs each node ends up active, from seeds that stay the same."""
-    pool = np.asarray(seeds, np.int64)
+    inside = np.zeros(adjacency.nodes, np.int64)
+    inside[np.asarray(seeds)] = 1
+    pools = Pools.of(inside, seeds[:1], share=1.0)
     times = np.zeros(adjacency.nodes, np.int64)
-    if model == "ic":
-        count_cascades(adjacency, [pool], [pool.size - 1], times, 0, runs, seed, probability)
-    else:
-        inside = np.zeros(adjacency.nodes, np.bool_)
-        count_active(adjacency, pool, pool.size - 1, inside, times, 0, runs, seed)
+    _sums(adjacency, pools, model, times, 0, runs, seed, probability)
     return times

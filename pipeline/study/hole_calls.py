@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +13,26 @@ import pyarrow as pa
 
 from pipeline.api import PathLike, Session
 from pipeline.cluster import client_at_hand
-from pipeline.errors import ConfigError
-from pipeline.files import remove
+from pipeline.costs import RESERVED_BYTES
+from pipeline.errors import ConfigError, ResourceError
+from pipeline.files import digest, remove, save_array
+from pipeline.graph import Graph
 from pipeline.ingest.arrow import parquet_id_type
-from pipeline.run import ClusterJob
+from pipeline.job import Block
+from pipeline.measure import human_bytes
+from pipeline.run import ClusterJob, ClusterMemory, cluster_memory
 from pipeline.serve.embedding import open_store
 from pipeline.store import existing_store
-from pipeline.study.adjacency import write_adjacency
-from pipeline.study.cluster_calls import check_options, cluster_run, clusters_locked
+from pipeline.study.adjacency import lists_block
+from pipeline.study.cluster_calls import (
+    check_options,
+    cluster_run,
+    clusters_locked,
+    kept_clusters,
+)
 from pipeline.study.deviation import DeviationTask, highest_deviation
-from pipeline.study.diffusion import shii
+from pipeline.study.diffusion import InfluenceTask, influence, influence_bytes
+from pipeline.study.draws import MODELS
 
 DEFAULT_CLUSTERS = 100
 
@@ -104,27 +114,34 @@ def run_holes(
     wanted = min(DEFAULT_CLUSTERS, max(graph.nodes // 10, 2)) if clusters is None else clusters
     _check_options(graph.nodes, count, wanted, runs, probability)
     check_options(graph, wanted, "kmeans", seed)
-    work = paths.work / f"holes-{embedding.run}"
     with (
         client_at_hand(session.client, session.limit_bytes) as client,
         clusters_locked(embedding, "holes"),
     ):
+        memory = cluster_memory(client, session.limit_bytes)
+        if runs:
+            _check_memory(graph, memory)
         inner = Session(client, session.memory_limit, session.monitor)
-        clustered = cluster_run(paths, embedding, wanted, inner, seed=seed)
+        clustered = kept_clusters(embedding, wanted, seed=seed)
+        if clustered is None:
+            clustered = cluster_run(paths, embedding, wanted, inner, seed=seed)
         labels = Path(clustered["labels"])
-        # What is left of a job that was stopped may be of other labels; it is soon done again.
-        remove(work)
+        # Work that was begun is of these very clusters: what was told of others differs, if only
+        # by its seconds.
+        work = paths.work / f"holes-{digest([clustered, count, seed, probability])}"
         task = DeviationTask(graph, embedding.path / "embedding", labels, work, wanted, count)
         job = ClusterJob(client, work / "marks", session.monitor)
         found = highest_deviation(job, task)
-        influence = {}
+        influences = {}
         if runs:
-            session.monitor.note(f"Simulating {runs:,} runs of each model for {count} holes.")
-            folder = write_adjacency(graph, work / "adjacency")
-            rows = [int(node["row"]) for node in found]
-            of_all = partial(shii, client, folder, labels, rows, runs=runs, seed=seed)
-            influence["lt"] = of_all(model="lt")
-            influence["ic"] = of_all(model="ic", probability=probability)
+            save_array(work / "holes.npy", np.array([int(node["row"]) for node in found]))
+            of_model = InfluenceTask(
+                work / "lists", labels, work / "holes.npy", "lt", seed, probability
+            )
+            job.run("lists", lists_block, [Block("all", (graph, of_model.lists))])
+            for model in MODELS:
+                simulated = influence(job, replace(of_model, model=model), runs=runs)
+                influences[model] = simulated.holes
         remove(work)
     ids = embedding.ids_at(np.array([node["row"] for node in found], np.int64))
     return {
@@ -142,13 +159,26 @@ def run_holes(
                 "score": node["score"],
                 "cluster": int(node["cluster"]),
                 "toward": int(node["toward"]),
-                **{f"shii_{model}": spread[place].mean for model, spread in influence.items()},
+                **{f"shii_{model}": holes[place].mean for model, holes in influences.items()},
             }
             for place, (name, node) in enumerate(zip(ids, found, strict=True))
         ],
         "seconds": round(time.perf_counter() - started, 3),
         **job.describe(),
     }
+
+
+def _check_memory(graph: Graph, memory: ClusterMemory) -> None:
+    """Refuse simulations that do not fit a worker, before anything is done."""
+    needed = RESERVED_BYTES + influence_bytes(graph, memory.threads)
+    if needed > memory.allowed_bytes:
+        raise ResourceError(
+            f"Simulating influence needs {human_bytes(needed)} in a worker with "
+            f"{memory.threads} threads: the neighbours of all {graph.nodes:,} nodes, and some "
+            f"numbers for each node and thread. {human_bytes(memory.allowed_bytes)} may be used "
+            f"({memory.describe()}). Give workers more memory or fewer threads, or leave "
+            "out --runs: holes are found without it."
+        )
 
 
 def _check_options(nodes: int, count: int, clusters: int, runs: int, probability: float) -> None:

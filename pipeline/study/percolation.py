@@ -2,14 +2,12 @@
 
 Of an edge between two nodes only the first try counts, for at a second one both ends are active. So
 all tries of a run can be made beforehand, one for each edge, and what is reached in the end are the
-connected pieces of the edges that succeeded. Those are found once for a run, for all holes: a
-simulation node by node took twenty times as long for 42 of them.
+connected pieces of the edges that succeeded.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numba
 import numpy as np
@@ -18,112 +16,101 @@ import numpy.typing as npt
 from pipeline.errors import ConfigError
 from pipeline.mixing import GOLDEN, mix64
 from pipeline.study.adjacency import Adjacency
-from pipeline.study.spread import UNIT, draw_seeds, key_of, mixed_in
+from pipeline.study.draws import UNIT, key_of, mixed_in
+from pipeline.study.reach import Pools, Rows, count_reached
+
+Sums = npt.NDArray[np.float64]
 
 _GUIDE_BITS = 12
 
 
-def count_cascades(
+def sum_cascades(
     adjacency: Adjacency,
-    pools: Sequence[npt.NDArray[np.int64]],
-    drawn: Sequence[int],
+    pools: Pools,
     times: npt.NDArray[np.int64],
     first_run: int,
     runs: int,
     seed: int,
     probability: float,
-) -> npt.NDArray[np.int64]:
-    """Let news spread, some runs one after another, and count whom it has reached in the end.
+) -> Sums:
+    """Let news spread, some runs one after another; sums as `count_reached` makes them.
 
     Parameters
     ----------
     adjacency : Adjacency
-    pools : sequence of int64 array
-        For each hole, the nodes of its cluster: the first is a seed of every run.
-    drawn : sequence of int
-        For each hole, how many of the others are seeds too, anew in each run.
+    pools : Pools
     times : int64 array, shape (nodes,) or (0,)
         Gets one more for each run and hole for which a node is active; nothing where it is empty.
     first_run, runs : int
         Edges that succeed depend on the number of a run and the seed; the seeds also on the hole.
     probability : float
         Chance of a try.
-
-    Returns
-    -------
-    int64 array, shape (holes, runs, 2)
-        Active nodes inside the cluster, and active nodes in all.
     """
     if not 0 <= probability <= 1:
         raise ConfigError(f"A probability has to be from 0 to 1; {probability} was given.")
     # Of tries that never succeed, more fail than there are edges.
     per_log = 1 / math.log1p(-max(probability, UNIT)) if probability < 1 else 0.0
-    final: npt.NDArray[np.int64] = _all_runs(
+    sums: Sums = _all_runs(
         adjacency.starts,
         adjacency.neighbours,
         per_log,
         _guide(per_log),
-        np.concatenate(pools).astype(np.int64),
-        np.cumsum([0, *(pool.size for pool in pools)]).astype(np.int64),
-        np.asarray(drawn, np.int64),
-        np.array([key_of(seed, "ic", int(pool[0])) for pool in pools], np.uint64),
+        pools.members,
+        pools.bounds,
+        pools.places,
+        pools.drawn,
+        pools.keys(seed, "ic"),
         times,
         first_run,
         runs,
         key_of(seed, "ic"),
     )
-    return final
+    return sums
 
 
 @numba.njit(nogil=True, cache=True)
 def _all_runs(
     starts: npt.NDArray[np.int64],
-    neighbours: npt.NDArray[np.int32],
+    neighbours: Rows,
     per_log: float,
     guide: npt.NDArray[np.int64],
-    pools: npt.NDArray[np.int64],
+    members: Rows,
     bounds: npt.NDArray[np.int64],
+    places: npt.NDArray[np.int64],
     drawn: npt.NDArray[np.int64],
     keys: npt.NDArray[np.uint64],
     times: npt.NDArray[np.int64],
     first_run: int,
     runs: int,
     key: np.uint64,
-) -> npt.NDArray[np.int64]:
+) -> Sums:
     """Do the runs one by one, and in each of them all holes."""
     nodes, holes = starts.size - 1, keys.size
-    parents, sizes = np.empty(nodes, np.int32), np.empty(nodes, np.int32)
-    seen = np.full(nodes, -1, np.int64)
-    marks, queue = np.zeros(nodes, np.uint16), np.empty(nodes, np.int32)
-    final = np.zeros((holes, runs, 2), np.int64)
+    above, sizes = np.empty(nodes, np.int32), np.empty(nodes, np.int32)
+    known = np.zeros(nodes, np.int64)
+    seeds = np.empty(drawn.max() + 1, np.int32)
+    sums = np.zeros((holes + 1, 3))
     for run in range(runs):
-        number = np.uint64(first_run + run)
-        _join_pieces(starts, neighbours, per_log, guide, mixed_in(key, number), parents, sizes)
-        for hole in range(holes):
-            pool = pools[bounds[hole] : bounds[hole + 1]]
-            draw_seeds(pool, drawn[hole], mixed_in(keys[hole], number), np.uint16(1), marks, queue)
-            turn = run * holes + hole
-            for i in range(drawn[hole] + 1):
-                root = _root(parents, queue[i])
-                if seen[root] != turn:
-                    seen[root] = turn
-                    final[hole, run, 1] += sizes[root]
-            for i in range(pool.size):
-                final[hole, run, 0] += seen[_root(parents, pool[i])] == turn
-            for i in range(times.size):
-                times[i] += seen[_root(parents, i)] == turn
-    return final
+        number = first_run + run
+        run_key = mixed_in(key, np.uint64(number))
+        _join_pieces(starts, neighbours, per_log, guide, run_key, above, sizes)
+        for node in range(nodes):
+            above[node] = _root(above, node)
+        of_holes = members, bounds, places, drawn, keys, number, 1 + run * holes
+        # From any node of a piece news gets to its root, and so to all of it.
+        count_reached(above, sizes, above, *of_holes, known, seeds, sums, times)
+    return sums
 
 
 @numba.njit(nogil=True, cache=True)
 def _join_pieces(
     starts: npt.NDArray[np.int64],
-    neighbours: npt.NDArray[np.int32],
+    neighbours: Rows,
     per_log: float,
     guide: npt.NDArray[np.int64],
     key: np.uint64,
-    parents: npt.NDArray[np.int32],
-    sizes: npt.NDArray[np.int32],
+    parents: Rows,
+    sizes: Rows,
 ) -> None:
     """Join the ends of the edges whose try succeeds: each node gets a parent, a root its size.
 
@@ -148,7 +135,7 @@ def _join_pieces(
 
 
 @numba.njit(nogil=True, cache=True, inline="always")
-def _root(parents: npt.NDArray[np.int32], node: int) -> int:
+def _root(parents: Rows, node: int) -> int:
     """Root of a node's piece; the way there is made shorter for the next one who asks."""
     while parents[node] != node:
         parents[node] = parents[parents[node]]

@@ -23,6 +23,7 @@ from pipeline.study.clustering import (
     agreement,
     cluster_means,
     fine_centers,
+    kmeans_in_memory,
     nearest_center,
     ward,
 )
@@ -76,6 +77,23 @@ def test_equal_vectors_stay_together():
     assert np.unique(agglomerative(vectors, 2).labels).size == 2
     assert agglomerative(np.ones((1, 4)), 1).labels.tolist() == [0]
     assert np.unique(agglomerative(np.zeros((30, 4)), 3, largest=20).labels).size == 1
+
+
+def test_many_rows_and_clusters_begin_with_a_sample(monkeypatch):
+    vectors, truth = blobs(4000, 20)
+    exact, exact_centers = kmeans_in_memory(vectors, 20, starts=5)
+    monkeypatch.setattr("pipeline.study.clustering.MOST_LOOKS", 1000)
+    monkeypatch.setattr("pipeline.study.clustering.SAMPLE_PER_CLUSTER", 100)
+    labels, centers = kmeans_in_memory(vectors, 20)
+    again, _ = kmeans_in_memory(vectors, 20)
+    other, _ = kmeans_in_memory(vectors, 20, seed=1)
+    np.testing.assert_array_equal(again, labels)
+    assert agreement(labels, truth) > 0.95
+    assert agreement(other, labels) > 0.95
+    # The centres are those of all rows, not of the sample.
+    np.testing.assert_allclose(centers, cluster_means(vectors, labels), rtol=1e-3, atol=1e-3)
+    loss = [np.sum((vectors - c[at]) ** 2) for at, c in ((labels, centers), (exact, exact_centers))]
+    assert loss[0] < 1.5 * loss[1]
 
 
 def test_means_are_those_of_the_clusters():

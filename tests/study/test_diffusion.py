@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,8 +12,20 @@ import scipy.sparse as sp
 
 from pipeline.errors import ConfigError
 from pipeline.files import save_array
+from pipeline.near import NearJob
+from pipeline.run import ClusterJob
 from pipeline.study.adjacency import Adjacency, adjacency_of
-from pipeline.study.diffusion import RunSums, activations, shii, spread_ratios
+from pipeline.study.diffusion import (
+    InfluenceTask,
+    RunSums,
+    activations,
+    influence,
+    influence_block,
+    spread_sums,
+)
+from pipeline.study.draws import draw_seeds, mixed_in
+from pipeline.study.reach import Pools, count_reached
+from pipeline.study.thresholds import _plant
 
 RUNS = 200_000
 
@@ -114,7 +127,9 @@ def test_cascades_of_probability_one_and_zero():
 
 def spread_ratio(lists, labels, hole: int, **options) -> RunSums:
     """Of one hole alone."""
-    return spread_ratios(lists, labels, [hole], **options)[hole]
+    own, together = spread_sums(lists, labels, [hole], **options).tolist()
+    assert own == together
+    return RunSums(options["runs"], *own)
 
 
 def random_lists(nodes: int = 300, entries: int = 900) -> Adjacency:
@@ -143,15 +158,6 @@ def test_runs_do_not_depend_on_how_they_are_cut(model):
     assert of(0, 1000) == whole
     assert of(0, 1000, seed=6) != whole
     assert of(1000, 1000) != whole
-
-
-def test_marks_that_are_used_up_begin_again():
-    """More runs in one call than 16 bits can tell apart."""
-
-    def of(first: int, runs: int) -> RunSums:
-        return spread_ratio(LISTS, LABELS, 1, model="lt", first_run=first, runs=runs, seed=2)
-
-    assert of(0, 70_000).active == sum(of(first, 7_000).active for first in range(0, 70_000, 7_000))
 
 
 def test_a_tenth_of_the_cluster_is_drawn_all_different():
@@ -197,10 +203,54 @@ def test_a_hole_alone_in_its_cluster_and_one_without_edges(model):
     assert joined.active > 2 * 20_000
 
 
-def test_holes_of_one_cascade_find_what_each_finds_alone():
-    options = {"model": "ic", "first_run": 0, "runs": 300, "seed": 4, "probability": 0.25}
-    together = spread_ratios(LISTS, LABELS, [7, 200, 8], **options)
-    assert together == {hole: spread_ratio(LISTS, LABELS, hole, **options) for hole in (7, 200, 8)}
+@pytest.mark.parametrize("model", ["lt", "ic"])
+def test_holes_of_one_run_find_what_each_finds_alone(model):
+    """Also two holes of one cluster, and in any order."""
+    options = {"model": model, "first_run": 0, "runs": 300, "seed": 4, "probability": 0.25}
+    holes = [7, 200, 8, 29]
+    together = spread_sums(LISTS, LABELS, holes, **options)
+    alone = [spread_sums(LISTS, LABELS, [hole], **options)[0] for hole in holes]
+    np.testing.assert_array_equal(together[:-1], alone)
+    assert together[-1, 0] == pytest.approx(together[:-1, 0].mean())
+    assert together[-1, 2] == pytest.approx(together[:-1, 2].mean())
+    other_order = spread_sums(LISTS, LABELS, holes[::-1], **options)
+    np.testing.assert_array_equal(other_order[:-1], alone[::-1])
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_rings_and_trees_are_counted_as_going_from_node_to_node_does(seed):
+    """The forest of a run against a walk: sizes, rings, and seeds below other seeds."""
+    nodes, run = 40, 3
+    rng = np.random.default_rng(seed)
+    for _ in range(60):
+        heard = rng.integers(0, nodes, nodes).astype(np.int32)
+        labels = rng.integers(0, 3, nodes)
+        holes = rng.choice(nodes, 4, replace=False).tolist()
+        pools = Pools.of(labels, holes, share=0.3)
+        forest = heard.copy(), *(np.empty(nodes, np.int32) for _ in range(3))
+        _plant(*forest)
+        keys, seeds = pools.keys(seed, "lt"), np.empty(nodes, np.int32)
+        of_holes = pools.members, pools.bounds, pools.places, pools.drawn, keys
+        sums, times = np.zeros((5, 3)), np.zeros(nodes, np.int64)
+        known = np.zeros(nodes, np.int64)
+        count_reached(*forest[:3], *of_holes, run, 1, known, seeds, sums, times)
+        met = np.zeros(nodes, np.int64)
+        for place, hole in enumerate(holes):
+            pool = np.flatnonzero(labels == labels[hole]).astype(np.int32)
+            key = np.uint64(mixed_in(keys[place], np.uint64(run)))
+            at, drawn = np.searchsorted(pool, hole), pools.drawn[place]
+            count = draw_seeds(pool, at, drawn, key, seeds)
+            active = set(seeds[:count].tolist())
+            assert count == len(active) == min(pool.size, 1 + max(1, round(0.3 * pool.size)))
+            assert hole in active
+            assert (labels[list(active)] == labels[hole]).all()
+            while new := {v for v in range(nodes) if heard[v] in active} - active:
+                active |= new
+            met[list(active)] += 1
+            inside = int((labels[list(active)] == labels[hole]).sum())
+            ratio = (len(active) - inside) / inside
+            np.testing.assert_allclose(sums[place], [ratio, ratio**2, len(active)])
+        np.testing.assert_array_equal(times, met)
 
 
 def test_labels_have_to_fit():
@@ -208,28 +258,46 @@ def test_labels_have_to_fit():
         spread_ratio(LISTS, LABELS[:-1], 0, model="lt", first_run=0, runs=1, seed=0)
 
 
-@pytest.mark.parametrize("model", ["lt", "ic"])
-def test_workers_and_threads_find_the_same(client, tmp_path, model):
+@pytest.fixture
+def task(tmp_path) -> InfluenceTask:
     folder = tmp_path / "lists"
     folder.mkdir()
     save_array(folder / "starts.npy", LISTS.starts)
     save_array(folder / "neighbours.npy", LISTS.neighbours)
     save_array(tmp_path / "labels.npy", LABELS)
-    options = {"model": model, "runs": 1100, "seed": 3, "probability": 0.2}
-    args = folder, tmp_path / "labels.npy", [5, 250, 31]
-    here = shii(None, *args, chunk=400, **options)
-    there = shii(client, *args, chunk=150, **options)
-    assert [found.hole for found in here] == [5, 250, 31]
-    for a, b in zip(here, there, strict=True):
-        assert (a.hole, a.runs, a.active) == (b.hole, b.runs, b.active)
+    save_array(tmp_path / "holes.npy", np.array([5, 250, 31]))
+    paths = folder, tmp_path / "labels.npy", tmp_path / "holes.npy"
+    return InfluenceTask(*paths, "lt", seed=3, probability=0.2)
+
+
+@pytest.mark.parametrize("model", ["lt", "ic"])
+def test_workers_and_threads_find_the_same(client, task, tmp_path, monkeypatch, model):
+    task = replace(task, model=model)
+    # This process is no worker: its BLAS is left alone.
+    monkeypatch.setattr("pipeline.blocks._blas_is_limited", True)
+    monkeypatch.setattr("pipeline.study.diffusion.RUNS_IN_A_BLOCK", 400)
+    with NearJob(tmp_path / "near", 2) as near:
+        here = influence(near, task, runs=1100)
+    monkeypatch.setattr("pipeline.study.diffusion.RUNS_IN_A_BLOCK", 150)
+    there = influence(ClusterJob(client, tmp_path / "far"), task, runs=1100)
+    for a, b in zip([*here.holes, here.together], [*there.holes, there.together], strict=True):
+        assert (a.runs, round(a.active, 9)) == (b.runs, round(b.active, 9))
         assert a.mean == pytest.approx(b.mean, rel=1e-12)
         assert a.error == pytest.approx(b.error, rel=1e-9)
-    ratios = [
-        spread_ratio(
-            LISTS, LABELS, 31, model=model, first_run=run, runs=1, seed=3, probability=0.2
-        ).ratio
-        for run in range(1100)
-    ]
-    assert here[2].mean == pytest.approx(np.mean(ratios))
-    assert here[2].error == pytest.approx(np.std(ratios, ddof=1) / math.sqrt(1100))
-    assert shii(None, *args, chunk=400, **{**options, "runs": 1})[0].runs == 1
+    ratios = np.array(
+        [influence_block(task, run, 1)["sums"] for run in range(1100)],
+    )[:, :, 0]
+    for place, found in enumerate([*here.holes, here.together]):
+        assert found.mean == pytest.approx(ratios[:, place].mean())
+        assert found.error == pytest.approx(ratios[:, place].std(ddof=1) / math.sqrt(1100))
+
+
+def test_runs_that_were_done_are_not_done_again(client, task, tmp_path, monkeypatch):
+    monkeypatch.setattr("pipeline.study.diffusion.RUNS_IN_A_BLOCK", 100)
+    first = ClusterJob(client, tmp_path / "marks")
+    influence(first, task, runs=350)
+    again = ClusterJob(client, tmp_path / "marks")
+    more = influence(again, task, runs=600)
+    assert [(stage.blocks, stage.reused) for stage in again.results] == [(6, 3)]
+    anew = influence(ClusterJob(client, tmp_path / "anew"), task, runs=600)
+    assert more == anew

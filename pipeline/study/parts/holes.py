@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any
 
 import numpy as np
 
 from pipeline.errors import BadInputError, ConfigError
-from pipeline.files import load_array, save_array
+from pipeline.files import digest, load_array, remove, save_array
+from pipeline.run import ClusterJob
 from pipeline.study import paper
 from pipeline.study.adjacency import Adjacency, open_adjacency, write_adjacency
 from pipeline.study.articulation import ap_bicc
 from pipeline.study.clustering import kmeans_in_memory
 from pipeline.study.deviation import score_vectors
-from pipeline.study.diffusion import shii
+from pipeline.study.diffusion import InfluenceTask, influence
+from pipeline.study.draws import MODELS
 from pipeline.study.figures import bars
 from pipeline.study.metrics import Labels, modularity
 from pipeline.study.page import Cell, Picture, Section, Table
@@ -26,9 +28,6 @@ from pipeline.study.rivals import (
 )
 from pipeline.study.spanners import ham, his
 from pipeline.study.workbench import Item, Result, StudyGraph, Workbench, preset_options
-
-Model = Literal["lt", "ic"]
-MODELS: tuple[Model, ...] = get_args(Model)
 
 CLUSTERS = {"karate": 2, "com-dblp": 1000}
 DIMS = {"karate": 3, "com-dblp": 128}
@@ -97,7 +96,10 @@ def measure_own(bench: Workbench, name: str) -> Result:
     save_array(_labels_path(bench, study), labels)
     scores = score_vectors(vectors, labels).scores
     best = np.argsort(-scores, kind="stable")[: paper.HOLES[name]]
-    return {"modularity": modularity(study.graph, labels), **_influence(bench, study, best)}
+    return {
+        "modularity": modularity(study.graph, labels),
+        **_influence(bench, study, "RDS", best),
+    }
 
 
 def measure(bench: Workbench, name: str, method: str) -> Result:
@@ -115,10 +117,10 @@ def measure(bench: Workbench, name: str, method: str) -> Result:
         chosen = METHODS[method](open_adjacency(folder), paper.HOLES[name], labels)
     except ConfigError as refused:
         return {"skipped": str(refused)}
-    return _influence(bench, study, chosen)
+    return _influence(bench, study, method, chosen)
 
 
-def _influence(bench: Workbench, study: StudyGraph, chosen: Any) -> Result:
+def _influence(bench: Workbench, study: StudyGraph, method: str, chosen: Any) -> Result:
     folder = write_adjacency(study.graph, study.store / "adjacency")
     labels, rows = _labels_path(bench, study), [int(row) for row in chosen]
     result: Result = {
@@ -126,15 +128,14 @@ def _influence(bench: Workbench, study: StudyGraph, chosen: Any) -> Result:
         "rows": rows,
         "bridges": _bridges(open_adjacency(folder), load_array(labels), rows),
     }
+    work = study.store / "work" / f"influence-{method}-{digest(rows)}"
+    save_array(work / "holes.npy", np.array(rows))
     for model in MODELS:
-        found = shii(bench.client, folder, labels, rows, model=model, runs=_runs(bench))
-        active = float(np.mean([one.active for one in found]))
-        mean = float(np.mean([one.mean for one in found]))
-        result[model] = {"shii": mean, "active": active}
-        if model == "lt":
-            # Holes of a cascade share its runs, so only those of the other model can be added up.
-            squares = np.square([one.error for one in found])
-            result[model]["error"] = float(np.sqrt(squares.sum())) / len(found)
+        task = InfluenceTask(folder, labels, work / "holes.npy", model)
+        found = influence(ClusterJob(bench.client, work / "marks"), task, runs=_runs(bench))
+        mean = found.together
+        result[model] = {"shii": mean.mean, "error": mean.error, "active": mean.active}
+    remove(work)
     return result
 
 
@@ -173,7 +174,7 @@ def section(bench: Workbench, results: dict[str, Result]) -> Section:
         )
     columns = (
         *("graph", "method", "holes", "with neighbours in two clusters", "LT", "LT, paper"),
-        *("IC", "IC, paper", "nodes reached, LT", "error of LT", "ids"),
+        *("IC", "IC, paper", "error of LT", "error of IC", "nodes reached, LT", "ids"),
     )
     return Section(
         "holes",
@@ -212,7 +213,8 @@ def _row(name: str, method: str, result: Result) -> list[Cell]:
         paper.INFLUENCE[name, "lt"][method],
         result["ic"]["shii"],
         paper.INFLUENCE[name, "ic"][method],
-        result["lt"]["active"],
         result["lt"]["error"],
+        result["ic"]["error"],
+        result["lt"]["active"],
         ids + more,
     ]
