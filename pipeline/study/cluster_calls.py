@@ -41,6 +41,13 @@ from pipeline.study.cluster_tasks import (
     clusters_schema,
     label_block,
 )
+from pipeline.study.clustering import (
+    CANDIDATES_PER_CLUSTER,
+    FEWEST_CENTERS,
+    SAMPLE_PER_CLUSTER,
+    fine_centers,
+    kmeans_centers,
+)
 from pipeline.study.metrics import modularity
 
 _LIBRARY_BYTES = 150_000_000
@@ -260,7 +267,7 @@ def _find_centers(
             f"clusters, and {human_bytes(usable)} of a worker are free for it. Raise "
             "--memory-limit, lower --clusters, or take --method kmeans."
         )
-    left = usable - task.graph.nodes * (8 * embedding.dim + _ROW_BYTES)
+    left = usable - kmeans_bytes(task.graph.nodes, embedding.dim, task.clusters)
     found_before = (job.marks / "centers" / "all.json").exists()
     if found_before or (left >= 0 and not task.rough.exists()):
         block = Block("all", (task, seed, math.isqrt(max(left, 0) // 8)))
@@ -271,17 +278,17 @@ def _find_centers(
     return job.run("centers", centers_from_rough, [Block("all", (task,))]).stats["all"]
 
 
+def kmeans_bytes(nodes: int, dim: int, clusters: int) -> int:
+    """Memory that k-means in the memory of one worker needs, besides the library."""
+    # The vectors and a copy of them; the sample that it begins with, and some copies of centres.
+    sample = min(SAMPLE_PER_CLUSTER * clusters, nodes)
+    return nodes * (8 * dim + _ROW_BYTES) + sample * (16 * dim + _ROW_BYTES) + 48 * clusters * dim
+
+
 def _find_rough_centers(
     job: ClusterJob, embedding: Embedding, task: ClusterTask, seed: int, usable: int
 ) -> None:
     """Let dask-ml find centres, in pieces whose distances to all candidates fit into memory."""
-    from pipeline.study.clustering import (
-        CANDIDATES_PER_CLUSTER,
-        FEWEST_CENTERS,
-        fine_centers,
-        kmeans_centers,
-    )
-
     count = task.clusters
     if task.method == "agglomerative":
         largest = max(math.isqrt(usable // 8), FEWEST_CENTERS)

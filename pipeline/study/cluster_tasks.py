@@ -18,9 +18,14 @@ from pipeline.files import load_array, remove, save_array, written_aside
 from pipeline.graph import Graph
 from pipeline.ingest.arrow import parquet_id_type
 from pipeline.serve.export import part_path
-
-# scikit-learn takes a second and 100 MB to load. Worker processes load what this process has loaded
-# when they start, so `pipeline.study.clustering` is imported where it is used.
+from pipeline.study.clustering import (
+    LARGEST_WARD,
+    agglomerative,
+    joined_note,
+    kmeans_in_memory,
+    nearest_center,
+    ward,
+)
 
 Method = Literal["kmeans", "agglomerative"]
 
@@ -72,8 +77,6 @@ class ClusterTask:
 
 def centers_in_memory(task: ClusterTask, seed: int, fitting: int) -> Stats:
     """Cluster all vectors in the memory of this worker, which `fitting` rows of Ward's fit too."""
-    from pipeline.study.clustering import LARGEST_WARD, agglomerative, kmeans_in_memory
-
     remove(task.known)
     vectors = np.asarray(open_zarr(task.embedding)[...])
     with threadpool_limits(limits=1):
@@ -91,8 +94,6 @@ def centers_in_memory(task: ClusterTask, seed: int, fitting: int) -> Stats:
 
 def centers_from_rough(task: ClusterTask) -> Stats:
     """Make clusters of centres that were found out of core."""
-    from pipeline.study.clustering import joined_note, ward
-
     remove(task.known)
     centers = load_array(task.rough)
     by = "dask-ml k-means||"
@@ -136,8 +137,6 @@ def label_block(task: ClusterTask, block: int) -> Stats:
 
 
 def _labels_of(task: ClusterTask, start: int, stop: int) -> npt.NDArray[np.int32]:
-    from pipeline.study.clustering import nearest_center
-
     if task.known.exists():
         return np.array(load_array(task.known, mapped=True)[start:stop])
     embedding = open_zarr(task.embedding)

@@ -9,7 +9,8 @@ from typing import Any
 import dask.array as da
 import numpy as np
 import numpy.typing as npt
-from sklearn.metrics import normalized_mutual_info_score
+
+# scikit-learn takes a second and 100 MB to load: it is imported where it is used.
 
 Labels = npt.NDArray[np.int64]
 Centers = npt.NDArray[np.floating[Any]]
@@ -237,4 +238,6 @@ def nearest_center(vectors: npt.NDArray[np.float32], centers: Centers) -> Labels
 
 def agreement(labels: Labels, truth: Labels) -> float:
     """Normalised mutual information of two ways to split the same nodes: 0 to 1."""
+    from sklearn.metrics import normalized_mutual_info_score
+
     return float(normalized_mutual_info_score(truth, labels))

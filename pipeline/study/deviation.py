@@ -27,7 +27,7 @@ from pipeline.tiles import Floats, open_tiles
 Labels = npt.NDArray[np.integer]
 Numbers = npt.NDArray[np.float64]
 
-_DISTANCES_AT_A_TIME, _ROWS_AT_A_TIME = 1 << 22, 1 << 14
+_DISTANCES_AT_A_TIME, _ROWS_AT_A_TIME = 1 << 18, 1 << 14
 
 
 @dataclass(frozen=True)

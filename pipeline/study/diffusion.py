@@ -14,7 +14,6 @@ import numpy.typing as npt
 from pipeline.blocks import Stats
 from pipeline.errors import ConfigError
 from pipeline.files import load_array
-from pipeline.graph import Graph
 from pipeline.job import Block, Job
 from pipeline.study.adjacency import Adjacency, open_adjacency
 from pipeline.study.draws import Model
@@ -111,10 +110,10 @@ class InfluenceTask:
     probability: float = 0.1
 
 
-def influence_bytes(graph: Graph, threads: int) -> int:
+def influence_bytes(nodes: int, edges: int, *, weighted: bool, threads: int) -> int:
     """Memory that simulations need in a worker: the neighbour lists, and what each task holds."""
-    lists = 8 * graph.nodes + 2 * graph.edges * (8 if graph.weighted else 4)
-    return lists + threads * _NODE_BYTES * graph.nodes
+    lists = 8 * nodes + 2 * edges * (8 if weighted else 4)
+    return lists + threads * _NODE_BYTES * nodes
 
 
 def influence(job: Job, task: InfluenceTask, *, runs: int) -> Influence:

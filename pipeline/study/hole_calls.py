@@ -170,7 +170,9 @@ def run_holes(
 
 def _check_memory(graph: Graph, memory: ClusterMemory) -> None:
     """Refuse simulations that do not fit a worker, before anything is done."""
-    needed = RESERVED_BYTES + influence_bytes(graph, memory.threads)
+    needed = RESERVED_BYTES + influence_bytes(
+        graph.nodes, graph.edges, weighted=graph.weighted, threads=memory.threads
+    )
     if needed > memory.allowed_bytes:
         raise ResourceError(
             f"Simulating influence needs {human_bytes(needed)} in a worker with "

@@ -8,11 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import pipeline.study.hole_calls as calls
 from pipeline import embed, find_holes, ingest
 from pipeline.api import Session
-from pipeline.errors import ConfigError, StoreInUseError
+from pipeline.errors import ConfigError, ResourceError, StoreInUseError
+from pipeline.files import read_json
 from pipeline.study.cluster_calls import clusters_locked
 from pipeline.study.deviation import score_vectors
+from pipeline.study.diffusion import influence
 from pipeline.study.hole_calls import run_holes
 from tests.reference import write_edges
 
@@ -94,6 +97,53 @@ def test_blocks_find_what_is_found_in_memory(client, karate):
     assert all(hole["shii_lt"] >= 0 and hole["shii_ic"] >= 0 for hole in report["holes"])
     again = run_holes(karate, Session(client), count=34, clusters=3, runs=200)
     assert again["holes"] == report["holes"]
+
+
+def test_holes_that_were_stopped_go_on_with_the_same_clusters(client, karate, monkeypatch):
+    from pipeline import open_store
+
+    options = {"count": 4, "clusters": 3, "runs": 1200, "seed": 5}
+    monkeypatch.setattr("pipeline.study.diffusion.RUNS_IN_A_BLOCK", 300)
+    whole = run_holes(karate, Session(client), **options)
+    assert [stage["name"] for stage in whole["stages"]][-3:] == [
+        "lists",
+        "influence-lt",
+        "influence-ic",
+    ]
+    # Clusters that were found are kept, with what was told of them.
+    told = open_store(karate).embedding().path / "clusters" / "kmeans-3-seed-5.json"
+    assert read_json(told)["modularity"] == whole["modularity"]
+    with monkeypatch.context() as patch:
+        patch.setattr(calls, "cluster_run", _not_again)
+        patch.setattr(calls, "influence", _killed_at_cascades)
+        with pytest.raises(KeyboardInterrupt):
+            run_holes(karate, Session(client), **options)
+    monkeypatch.setattr(calls, "cluster_run", _not_again)
+    again = run_holes(karate, Session(client), **options)
+    assert again["holes"] == whole["holes"]
+    reused = {stage["name"]: (stage["blocks"], stage["reused"]) for stage in again["stages"]}
+    assert reused["scores"] == (5, 5)
+    assert reused["lists"] == (1, 1)
+    assert reused["influence-lt"] == (4, 4)
+    assert reused["influence-ic"] == (4, 0)
+    assert not list((karate / "work").glob("holes-*"))
+
+
+def _not_again(*_, **__):
+    raise AssertionError("the clusters were found before")
+
+
+def _killed_at_cascades(job, task, *, runs):
+    if task.model == "ic":
+        raise KeyboardInterrupt
+    return influence(job, task, runs=runs)
+
+
+def test_simulations_that_do_not_fit_are_refused_before_the_work(client, karate, tmp_path):
+    before = sorted(karate.rglob("*"))
+    with pytest.raises(ResourceError, match=r"of all 34 nodes.*leave out --runs"):
+        run_holes(karate, Session(client, "200MB"), count=3, clusters=2, runs=10, seed=9)
+    assert sorted(karate.rglob("*")) == before
 
 
 @pytest.mark.parametrize(

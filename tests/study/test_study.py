@@ -54,7 +54,6 @@ def test_figures_of_karate_are_those_that_are_known(studied):
         # The best split into two parts, and the paper's figure, which no such split has.
         found = [float(row[f"modularity, {preset}"]) for preset in PRESETS]
         assert max(found) == pytest.approx(0.3715, abs=2e-3)
-        assert min(found) > 0.25
         assert float(row["modularity, FI-GRL in the paper"]) == 0.41
         assert row["reached by"] == "none"
         assert float(row["best permanence"]) == pytest.approx(0.538, abs=2e-3)
