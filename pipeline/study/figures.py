@@ -103,7 +103,17 @@ def scatter(
         ring = {"s": 90, "facecolors": "none", "edgecolors": "#222933", "linewidths": 1.3}
         axes.scatter(*places[list(marked)].T, label="structural holes", **ring)
         for node in marked:
-            axes.text(*places[node], f"  {names[node]}", fontsize=9)
+            # Past the ring, whose size is in points too.
+            if flat:
+                axes.annotate(
+                    names[node],
+                    places[node],
+                    xytext=(7, 4),
+                    textcoords="offset points",
+                    fontsize=9,
+                )
+            else:
+                axes.text(*places[node], f"    {names[node]}", fontsize=9)
         axes.set_xlabel("first dimension")
         axes.set_ylabel("second dimension")
         if not flat:
