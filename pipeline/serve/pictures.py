@@ -19,11 +19,12 @@ def svg(
     height: float = 3.0,
     left: float = 0.13,
     bottom: float = 0.5,
+    top: float = 0.12,
     projection: str | None = None,
 ) -> str:
     """Draw into axes, flat or, with the projection ``"3d"``, in space.
 
-    The SVG grows and shrinks with the page.
+    The SVG grows and shrinks with the page. Height, bottom and top are in inches, left is a share.
     """
     from matplotlib import rc_context
     from matplotlib.backends.backend_svg import FigureCanvasSVG
@@ -38,7 +39,7 @@ def svg(
     with rc_context(style):
         # Fixed margins: to find the best ones, all text is drawn several times over.
         figure = Figure(figsize=(5.2, height))
-        figure.subplots_adjust(left=left, right=0.98, bottom=bottom / height, top=1 - 0.12 / height)
+        figure.subplots_adjust(left=left, right=0.98, bottom=bottom / height, top=1 - top / height)
         FigureCanvasSVG(figure)
         axes = figure.add_subplot(projection=projection)
         axes.tick_params(colors=_INK, length=3)

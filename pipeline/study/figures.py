@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,12 +57,18 @@ def curves(
             axes.set_yscale("log")
         axes.set_xlabel(x)
         axes.set_ylabel(y)
-        axes.legend(frameon=False, fontsize=8, ncols=1 + (len(lines) > 4))
 
-    return svg(draw, title=title, height=3.4)
+    return _with_legend(draw, list(lines), title=title)
 
 
-def bars(groups: Mapping[str, Mapping[str, float | None]], *, title: str, x: str, y: str) -> str:
+def bars(
+    groups: Mapping[str, Mapping[str, float | None]],
+    *,
+    title: str,
+    x: str,
+    y: str,
+    log_y: bool = False,
+) -> str:
     """Groups of bars side by side, one colour for each name."""
     names = list(dict.fromkeys(name for group in groups.values() for name in group))
 
@@ -72,16 +78,33 @@ def bars(groups: Mapping[str, Mapping[str, float | None]], *, title: str, x: str
             places = np.arange(len(groups)) - 0.4 + width * (number + 0.5)
             heights = [group.get(name) or 0.0 for group in groups.values()]
             axes.bar(places, heights, width, color=PALETTE[number % len(PALETTE)], label=name)
-        crowded = len(groups) > 3
         turned = {"rotation": 20, "ha": "right"} if crowded else {}
         axes.set_xticks(range(len(groups)), list(groups), fontsize=8, **turned)
         axes.set_xlabel(x)
-        # Above the bars there is room for the legend.
-        axes.margins(y=0.35)
         axes.set_ylabel(y)
-        axes.legend(frameon=False, fontsize=8, ncols=2)
+        if log_y:
+            axes.set_yscale("log")
 
-    return svg(draw, title=title, height=3.6, bottom=0.75)
+    crowded = len(groups) > 3
+    return _with_legend(draw, names, title=title, bottom=0.75 if crowded else 0.5)
+
+
+def _with_legend(
+    draw: Callable[[Any], None], names: Sequence[str], *, title: str, bottom: float = 0.5
+) -> str:
+    """Draw with a title above and a legend below, where it hides nothing."""
+    columns = 3 if max(map(len, names), default=0) < 24 else 2
+    rows = -(-len(names) // columns)
+
+    def draw_all(axes: Any) -> None:
+        draw(axes)
+        axes.set_title(title, fontsize=10, loc="left")
+        axes.figure.legend(
+            loc="lower center", frameon=False, fontsize=8, ncols=columns, borderaxespad=0.2
+        )
+
+    bottom += 0.19 * rows + 0.05
+    return svg(draw_all, title=title, height=2.9 + bottom, bottom=bottom, top=0.35)
 
 
 def scatter(
@@ -118,7 +141,14 @@ def scatter(
         axes.set_ylabel("second dimension")
         if not flat:
             axes.set_zlabel("third dimension")
+        axes.set_title(title, fontsize=10, loc="left")
         axes.legend(frameon=False, fontsize=8)
 
-    projection = None if flat else "3d"
-    return svg(draw, title=title, height=3.9, projection=projection, left=0.16 if flat else 0.02)
+    return svg(
+        draw,
+        title=title,
+        height=4.1,
+        top=0.35,
+        projection=None if flat else "3d",
+        left=0.16 if flat else 0.02,
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import html
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -59,6 +59,20 @@ class Section:
     tables: Sequence[Table] = ()
     pictures: Sequence[Picture] = ()
     skipped: Sequence[str] = field(default=())
+
+
+def pivot(
+    name: str,
+    caption: str,
+    keys: tuple[str, ...],
+    across: str,
+    cells: Mapping[tuple[Cell, ...], Mapping[float, Cell]],
+) -> Table:
+    """A table with a row for each key and a column for each of the values that are met `across`."""
+    places = sorted({place for row in cells.values() for place in row})
+    first, *others = (f"{place:,g}" for place in places)
+    rows = [[*key, *(row.get(place) for place in places)] for key, row in cells.items()]
+    return Table(name, caption, (*keys, f"{across} = {first}", *others), rows)
 
 
 def write_csv(folder: Path, table: Table) -> Path:

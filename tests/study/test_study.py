@@ -69,11 +69,14 @@ def test_figures_of_karate_are_those_that_are_known(studied):
 
 def test_the_cost_falls_with_columns_and_with_powers(studied):
     _, _, report = studied
-    sizes = [float(row["relative cost"]) for row in rows_of(report, "projection-size")]
-    powers = [float(row["relative cost"]) for row in rows_of(report, "projection-powers")]
+    sizes = [float(row["relative cost"]) for row in rows_of(report, "projection-size-all")]
+    powers = [float(row["relative cost"]) for row in rows_of(report, "projection-powers-all")]
     assert all(cost > 0 for cost in sizes)
     assert sizes[-1] < sizes[0]
     assert powers[-1] < powers[0]
+    (means,) = rows_of(report, "projection-size")
+    assert [means["graph"], means["k"]] == ["karate", "3"]
+    assert [float(means[column]) for column in ("sketch columns d = 50", "100")] == sizes
 
 
 def test_what_was_found_is_not_measured_again(client, data, studied):

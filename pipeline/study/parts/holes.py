@@ -160,6 +160,7 @@ def section(bench: Workbench, results: dict[str, Result]) -> Section:
             rows.append(_row(name, method, result))
             for model in MODELS:
                 heights[model.upper()][method] = result[model]["shii"]
+        values = [value for group in heights.values() for value in group.values() if value]
         pictures.append(
             Picture(
                 bars(
@@ -167,6 +168,7 @@ def section(bench: Workbench, results: dict[str, Result]) -> Section:
                     title=f"SHII on {name}",
                     x="model of influence",
                     y="SHII (reached outside / inside)",
+                    log_y=max(values) > 50 * min(values),
                 ),
                 f"{name}: how many nodes of other clusters are reached for each node of the "
                 "hole's own, under both models of influence; the first bar is figrl's choice.",
