@@ -9,6 +9,7 @@ from typing import Any
 import dask.array as da
 import numpy as np
 import numpy.typing as npt
+from threadpoolctl import threadpool_limits
 
 # scikit-learn takes a second and 100 MB to load: it is imported where it is used.
 
@@ -128,7 +129,8 @@ def kmeans_in_memory(
     sampled = len(vectors) * clusters > MOST_LOOKS and starts == 1
     start = _sampled_start(vectors, clusters, seed) if sampled else "k-means++"
     model = KMeans(clusters, init=start, n_init=starts, max_iter=25, random_state=seed)
-    with warnings.catch_warnings():
+    # The products of k-means++ are small: threads of BLAS would mostly wait for each other.
+    with warnings.catch_warnings(), threadpool_limits(limits=1, user_api="blas"):
         # Fewer distinct vectors than clusters is a result too.
         warnings.simplefilter("ignore", ConvergenceWarning)
         model.fit(vectors)
@@ -147,7 +149,9 @@ def _sampled_start(vectors: npt.NDArray[Any], clusters: int, seed: int) -> Cente
     rng = np.random.default_rng(seed)
     count = min(SAMPLE_PER_CLUSTER * clusters, len(vectors))
     rows = np.sort(rng.choice(len(vectors), count, replace=False))
-    centers, _ = kmeans_plusplus(vectors[rows].astype(np.float64), clusters, random_state=seed)
+    sample = vectors[rows].astype(np.float64)
+    with threadpool_limits(limits=1, user_api="blas"):
+        centers, _ = kmeans_plusplus(sample, clusters, random_state=seed)
     return np.asarray(centers, vectors.dtype)
 
 
