@@ -83,6 +83,12 @@ def digest(value: Any, *, length: int = 12) -> str:
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()[:length]
 
 
+def file_digest(path: Path) -> str:
+    """Name for what is in a file: equal bytes, equal names."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 def free_bytes(path: Path) -> int:
     """Bytes free on the disk that holds `path`, or would hold it."""
     while not path.exists():

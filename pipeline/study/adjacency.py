@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -107,18 +109,23 @@ def write_adjacency(graph: Graph, folder: Path) -> Path:
             f"Neighbour lists number nodes with 32 bits; the graph has {graph.nodes:,} nodes. "
             "Study a part of it."
         )
-    with written_aside(folder) as aside:
-        aside.mkdir()
-        entries = 2 * graph.edges
-        starts = open_memmap(aside / _STARTS, "w+", np.int64, (graph.nodes + 1,))
-        neighbours = open_memmap(aside / _NEIGHBOURS, "w+", np.int32, (entries,))
-        weights = None
-        if graph.weighted:
-            weights = open_memmap(aside / _WEIGHTS, "w+", np.float32, (entries,))
-        _fill(graph, starts, neighbours, weights)
-        for written in (starts, neighbours, weights):
-            if written is not None:
-                written.flush()
+    try:
+        with written_aside(folder) as aside:
+            aside.mkdir()
+            entries = 2 * graph.edges
+            starts = open_memmap(aside / _STARTS, "w+", np.int64, (graph.nodes + 1,))
+            neighbours = open_memmap(aside / _NEIGHBOURS, "w+", np.int32, (entries,))
+            weights = None
+            if graph.weighted:
+                weights = open_memmap(aside / _WEIGHTS, "w+", np.float32, (entries,))
+            _fill(graph, starts, neighbours, weights)
+            for written in (starts, neighbours, weights):
+                if written is not None:
+                    written.flush()
+    except OSError:
+        # Dask may do a task twice at a time; whoever comes second finds it done.
+        if not folder.exists():
+            raise
     return folder
 
 
@@ -159,6 +166,25 @@ def open_adjacency(folder: Path, *, mapped: bool = True) -> Adjacency:
         load_array(folder / _NEIGHBOURS, mapped=mapped),
         weights,
     )
+
+
+_sharing = threading.Lock()
+
+
+def shared_adjacency(folder: Path) -> Adjacency:
+    """Lists that the threads of this process share: a file that is mapped twice counts twice."""
+    with _sharing:
+        return _opened_last(folder)
+
+
+@functools.lru_cache(maxsize=1)
+def _opened_last(folder: Path) -> Adjacency:
+    return open_adjacency(folder)
+
+
+def forget_adjacency() -> None:
+    """Let go of lists that were shared: a file that is mapped takes disk after it was deleted."""
+    _opened_last.cache_clear()
 
 
 def _frozen(

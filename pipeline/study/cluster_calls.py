@@ -18,7 +18,15 @@ from pipeline.blocks import Stats
 from pipeline.cluster import client_at_hand
 from pipeline.costs import RESERVED_BYTES
 from pipeline.errors import ConfigError, ResourceError
-from pipeline.files import digest, read_json, remove, save_array, write_json, written_aside
+from pipeline.files import (
+    digest,
+    load_array,
+    read_json,
+    remove,
+    save_array,
+    write_json,
+    written_aside,
+)
 from pipeline.graph import Graph
 from pipeline.job import Block
 from pipeline.lock import locked
@@ -44,13 +52,14 @@ from pipeline.study.cluster_tasks import (
 from pipeline.study.clustering import (
     CANDIDATES_PER_CLUSTER,
     FEWEST_CENTERS,
+    LARGEST_WARD,
     SAMPLE_PER_CLUSTER,
     fine_centers,
     kmeans_centers,
 )
 from pipeline.study.metrics import modularity
 
-_LIBRARY_BYTES = 150_000_000
+LIBRARY_BYTES = 150_000_000
 """Memory of scikit-learn and what it loads, in a worker that has not needed it before."""
 
 _ROW_BYTES = 128
@@ -186,30 +195,30 @@ def cluster_run(
         job.run("labels", label_block, blocks)
         sizes = map_once(client, cluster_sizes, [(task.labels, clusters)])[0]
         quality = modularity(graph, task.labels, client=client)
+        kept.with_suffix(".json").unlink(missing_ok=True)
         deliver(job, task.parts, clusters_schema(graph), target)
         kept.parent.mkdir(parents=True, exist_ok=True)
-        kept.with_suffix(".json").unlink(missing_ok=True)
         task.labels.replace(kept)
-    report = {
-        "store": str(paths.root),
-        "run": embedding.run,
-        "method": method,
-        "by": found["by"],
-        "clusters": clusters,
-        "out": str(target),
-        "labels": str(kept),
-        "nodes": graph.nodes,
-        "smallest_cluster": int(sizes[sizes > 0].min()),
-        "largest_cluster": int(sizes.max()),
-        "empty_clusters": int((sizes == 0).sum()),
-        "modularity": round(quality, 6),
-        "notes": [*found["notes"], *_overlay_notes(embedding)],
-        "seconds": round(time.perf_counter() - started, 3),
-        **job.describe(),
-    }
-    # Last: who finds it, finds the labels that it tells of.
-    write_json(kept.with_suffix(".json"), report)
-    remove(work)
+        report = {
+            "store": str(paths.root),
+            "run": embedding.run,
+            "method": method,
+            "by": found["by"],
+            "clusters": clusters,
+            "out": str(target),
+            "labels": str(kept),
+            "nodes": graph.nodes,
+            "smallest_cluster": int(sizes[sizes > 0].min()),
+            "largest_cluster": int(sizes.max()),
+            "empty_clusters": int((sizes == 0).sum()),
+            "modularity": round(quality, 6),
+            "notes": [*found["notes"], *_overlay_notes(embedding)],
+            "seconds": round(time.perf_counter() - started, 3),
+            **job.describe(),
+        }
+        # Last: who finds it, finds the labels that it tells of.
+        write_json(kept.with_suffix(".json"), report)
+        remove(work)
     return report
 
 
@@ -220,12 +229,15 @@ def kept_clusters(
 
     Clusters of a run are locked.
     """
-    told = _kept_labels(embedding, clusters, method, seed).with_suffix(".json")
-    if not told.exists():
+    labels = _kept_labels(embedding, clusters, method, seed)
+    try:
+        report: dict[str, Any] = read_json(labels.with_suffix(".json"))
+        shape = load_array(labels, mapped=True).shape
+    except (OSError, ValueError):
+        # Not there, or cut off by a loss of power: they are found again.
         return None
-    report: dict[str, Any] = read_json(told)
     # The store may have been moved since.
-    return {**report, "labels": str(told.with_suffix(".npy"))}
+    return {**report, "labels": str(labels)} if shape == (embedding.graph.nodes,) else None
 
 
 def _kept_labels(embedding: Embedding, clusters: int, method: str, seed: int) -> Path:
@@ -260,14 +272,17 @@ def _find_centers(
     job: ClusterJob, embedding: Embedding, task: ClusterTask, seed: int, memory: ClusterMemory
 ) -> Stats:
     """Find the centres, in the memory of one worker if they fit; tell how, and what to know."""
-    usable = max(memory.allowed_bytes - RESERVED_BYTES - _LIBRARY_BYTES, 0)
+    usable = max(memory.allowed_bytes - RESERVED_BYTES - LIBRARY_BYTES, 0)
     if task.method == "agglomerative" and 8 * task.clusters**2 > max(usable, _LITTLE_BYTES):
         raise ResourceError(
             f"Ward's method needs {human_bytes(8 * task.clusters**2)} for {task.clusters:,} "
             f"clusters, and {human_bytes(usable)} of a worker are free for it. Raise "
             "--memory-limit, lower --clusters, or take --method kmeans."
         )
-    left = usable - kmeans_bytes(task.graph.nodes, embedding.dim, task.clusters)
+    count = task.clusters
+    if task.method == "agglomerative":
+        count = min(fine_centers(task.clusters, LARGEST_WARD), task.graph.nodes)
+    left = usable - kmeans_bytes(task.graph.nodes, embedding.dim, count)
     found_before = (job.marks / "centers" / "all.json").exists()
     if found_before or (left >= 0 and not task.rough.exists()):
         block = Block("all", (task, seed, math.isqrt(max(left, 0) // 8)))

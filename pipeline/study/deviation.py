@@ -29,6 +29,9 @@ Numbers = npt.NDArray[np.float64]
 
 _DISTANCES_AT_A_TIME, _ROWS_AT_A_TIME = 1 << 18, 1 << 14
 
+_SCORED = np.dtype([("row", "i8"), ("score", "f8"), ("cluster", "i4"), ("toward", "i4")])
+"""A node with its score, its cluster, and the one that draws it."""
+
 
 @dataclass(frozen=True)
 class Deviation:
@@ -38,12 +41,10 @@ class Deviation:
     toward: npt.NDArray[np.int64]
 
 
-def sum_vectors(vectors: Floats, labels: Labels, clusters: int) -> Numbers:
-    """Sum of the vectors of each cluster, with their number as a last column."""
-    sums = np.zeros((clusters, vectors.shape[1] + 1))
+def add_vectors(sums: Numbers, vectors: Floats, labels: Labels) -> None:
+    """Add vectors to the sums of their clusters, and their number to the last column."""
     np.add.at(sums[:, :-1], labels, vectors.astype(np.float64))
-    sums[:, -1] = np.bincount(labels, minlength=clusters)
-    return sums
+    sums[:, -1] += np.bincount(labels, minlength=len(sums))
 
 
 def means(sums: Numbers) -> Numbers:
@@ -91,7 +92,9 @@ def _pull(vectors: Numbers, centers: Numbers, radii: Numbers) -> Numbers:
 def score_vectors(vectors: Floats, labels: Labels) -> Deviation:
     """Score all vectors of a graph that fit into memory."""
     clusters = int(labels.max()) + 1
-    centers = means(sum_vectors(vectors, labels, clusters))
+    sums = np.zeros((clusters, vectors.shape[1] + 1))
+    add_vectors(sums, vectors, labels)
+    centers = means(sums)
     return deviation(vectors, labels, centers, sum_distances(vectors, labels, centers))
 
 
@@ -140,10 +143,9 @@ class DeviationTask:
 
 def centre_block(task: DeviationTask, block: int) -> Stats:
     """Sum the vectors of a block by cluster."""
-    parts = (
-        sum_vectors(vectors, labels, task.clusters) for _, vectors, labels in task.pieces(block)
-    )
-    sums = reduce(np.add, parts)
+    sums = np.zeros((task.clusters, open_tiles(task.embedding).shape[1] + 1))
+    for _, vectors, labels in task.pieces(block):
+        add_vectors(sums, vectors, labels)
     save_array(task.partial("sums", block), sums)
     return task.block_stats(block, sums.nbytes)
 
@@ -161,7 +163,7 @@ def add_partials(task: DeviationTask, name: str, result: str) -> Stats:
     """Add up what the blocks found, in their order."""
     total = load_array(task.partial(name, 0))
     for block in range(1, task.graph.blocks):
-        total = total + load_array(task.partial(name, block))
+        total += load_array(task.partial(name, block))
     save_array(task.work / f"{result}.npy", means(total) if name == "sums" else total)
     return {"read_bytes": total.nbytes * task.graph.blocks, "written_bytes": total.nbytes}
 
@@ -169,26 +171,37 @@ def add_partials(task: DeviationTask, name: str, result: str) -> Stats:
 def score_block(task: DeviationTask, block: int) -> Stats:
     """Find the nodes of a block with the highest scores."""
     centers, radii = (load_array(task.work / f"{name}.npy") for name in ("centers", "radii"))
-    nodes: list[dict[str, float]] = []
+    best = np.empty(0, _SCORED)
     for first, vectors, labels in task.pieces(block):
         found = deviation(vectors, labels, centers, radii)
-        best = np.argsort(-found.scores, kind="stable")[: task.count].tolist()
-        nodes += [
-            {
-                "row": first + place,
-                "score": float(found.scores[place]),
-                "cluster": int(labels[place]),
-                "toward": int(found.toward[place]),
-            }
-            for place in best
-        ]
-        nodes = _highest(nodes, task.count)
-    return {"nodes": nodes, **task.block_stats(block)}
+        scored = np.empty(len(labels), _SCORED)
+        scored["row"] = first + np.arange(len(labels))
+        scored["score"], scored["toward"] = found.scores, found.toward
+        scored["cluster"] = labels
+        best = _highest(np.concatenate([best, scored]), task.count)
+    save_array(task.partial("best", block), best)
+    return task.block_stats(block, best.nbytes)
 
 
-def _highest(nodes: list[dict[str, float]], count: int) -> list[dict[str, float]]:
+def highest_block(task: DeviationTask) -> Stats:
+    """Find the nodes with the highest scores of all blocks."""
+    best = np.empty(0, _SCORED)
+    for block in range(task.graph.blocks):
+        found = load_array(task.partial("best", block))
+        best = _highest(np.concatenate([best, found]), task.count)
+    return {
+        "nodes": [dict(zip(best.dtype.names or (), node, strict=True)) for node in best.tolist()]
+    }
+
+
+def _highest(nodes: npt.NDArray[np.void], count: int) -> npt.NDArray[np.void]:
     """The highest scores first; ties by row."""
-    return sorted(nodes, key=lambda node: (-node["score"], node["row"]))[:count]
+    return nodes[np.lexsort((nodes["row"], -nodes["score"]))[:count]]
+
+
+def deviation_bytes(clusters: int, dim: int, threads: int) -> int:
+    """Memory that centres, sums and distances take in a worker."""
+    return threads * (24 * clusters * (dim + 1) + 40 * _DISTANCES_AT_A_TIME)
 
 
 def highest_deviation(job: Job, task: DeviationTask) -> list[dict[str, float]]:
@@ -200,7 +213,7 @@ def highest_deviation(job: Job, task: DeviationTask) -> list[dict[str, float]]:
     ):
         job.run(f"{result}-sums", function, [Block(f"{b:06d}", (task, b)) for b in blocks])
         job.run(result, add_partials, [Block("all", (task, name, result))])
-    scored = job.run("scores", score_block, [Block(f"{b:06d}", (task, b)) for b in blocks])
-    return _highest(
-        [node for stats in scored.stats.values() for node in stats["nodes"]], task.count
-    )
+    job.run("scores", score_block, [Block(f"{b:06d}", (task, b)) for b in blocks])
+    highest = job.run("highest", highest_block, [Block("all", (task,))]).stats["all"]
+    nodes: list[dict[str, float]] = highest["nodes"]
+    return nodes

@@ -15,13 +15,14 @@ from pipeline.blocks import Stats
 from pipeline.errors import ConfigError
 from pipeline.files import load_array
 from pipeline.job import Block, Job
-from pipeline.study.adjacency import Adjacency, open_adjacency
+from pipeline.study.adjacency import Adjacency, forget_adjacency, shared_adjacency
 from pipeline.study.draws import Model
 from pipeline.study.percolation import sum_cascades
 from pipeline.study.reach import Pools
 from pipeline.study.thresholds import sum_thresholds
 
-RUNS_IN_A_BLOCK = 500
+_STEPS_IN_A_BLOCK, _FEWEST_BLOCKS = 150_000_000, 16
+"""Nodes that the runs of a block look at, some seconds of work; and blocks, whatever that gives."""
 
 _NODE_BYTES = 72
 """Memory of a task for a node: the forest of a run, and the clusters of the holes."""
@@ -116,14 +117,25 @@ def influence_bytes(nodes: int, edges: int, *, weighted: bool, threads: int) -> 
     return lists + threads * _NODE_BYTES * nodes
 
 
-def influence(job: Job, task: InfluenceTask, *, runs: int) -> Influence:
-    """Simulate the influence of holes, in blocks of runs that are shared out."""
+def influence(job: Job, task: InfluenceTask, *, runs: int, nodes: int, members: int) -> Influence:
+    """Simulate the influence of holes, in blocks of runs that are shared out.
+
+    Parameters
+    ----------
+    job : Job
+    task : InfluenceTask
+    runs : int
+    nodes, members : int
+        Nodes of the graph, and of the holes' clusters, added up hole by hole: what a run looks at.
+    """
+    step = runs_in_a_block(runs, nodes, members)
     blocks = [
         Block(f"{first:09d}-{count}", (task, first, count))
-        for first in range(0, runs, RUNS_IN_A_BLOCK)
-        for count in [min(RUNS_IN_A_BLOCK, runs - first)]
+        for first in range(0, runs, step)
+        for count in [min(step, runs - first)]
     ]
     done = job.run(f"influence-{task.model}", influence_block, blocks)
+    job.everywhere(forget_adjacency)
     # In the order of the runs, whichever block was done first.
     found = [done.stats[block.key] for block in blocks]
     total = np.sum([stats["sums"] for stats in found], axis=0)
@@ -131,11 +143,17 @@ def influence(job: Job, task: InfluenceTask, *, runs: int) -> Influence:
     return Influence(each[:-1], each[-1])
 
 
+def runs_in_a_block(runs: int, nodes: int, members: int) -> int:
+    """Runs that are worth a task, and of which a kill may cost all."""
+    worth_a_task = _STEPS_IN_A_BLOCK // (nodes + 2 * members)
+    return max(1, min(worth_a_task, -(-runs // _FEWEST_BLOCKS)))
+
+
 def influence_block(task: InfluenceTask, first_run: int, runs: int) -> Stats:
     """Do some runs; tell the sums of each hole, and of all together."""
     labels = load_array(task.labels, mapped=True)
     sums = spread_sums(
-        open_adjacency(task.lists),
+        shared_adjacency(task.lists),
         labels,
         load_array(task.holes).tolist(),
         model=task.model,

@@ -20,21 +20,28 @@ from pipeline.graph import Graph
 from pipeline.ingest.arrow import parquet_id_type
 from pipeline.job import Block
 from pipeline.measure import human_bytes
-from pipeline.run import ClusterJob, ClusterMemory, cluster_memory
+from pipeline.run import ClusterJob, ClusterMemory, cluster_memory, map_once
 from pipeline.serve.embedding import open_store
-from pipeline.store import existing_store
+from pipeline.store import StorePaths, existing_store
 from pipeline.study.adjacency import lists_block
 from pipeline.study.cluster_calls import (
+    LIBRARY_BYTES,
     check_options,
     cluster_run,
     clusters_locked,
     kept_clusters,
 )
-from pipeline.study.deviation import DeviationTask, highest_deviation
+from pipeline.study.cluster_tasks import cluster_sizes
+from pipeline.study.deviation import DeviationTask, deviation_bytes, highest_deviation
 from pipeline.study.diffusion import InfluenceTask, influence, influence_bytes
 from pipeline.study.draws import MODELS
 
 DEFAULT_CLUSTERS = 100
+
+_PATHS_TOLD = ("store", "out", "labels")
+
+_LITTLE_BYTES = 50_000_000
+"""Memory that is there even where the limit leaves none."""
 
 
 def find_holes(
@@ -119,28 +126,28 @@ def run_holes(
         clusters_locked(embedding, "holes"),
     ):
         memory = cluster_memory(client, session.limit_bytes)
-        if runs:
-            _check_memory(graph, memory)
+        _check_memory(graph, embedding.dim, wanted, memory, simulated=runs > 0)
         inner = Session(client, session.memory_limit, session.monitor)
         clustered = kept_clusters(embedding, wanted, seed=seed)
         if clustered is None:
             clustered = cluster_run(paths, embedding, wanted, inner, seed=seed)
         labels = Path(clustered["labels"])
-        # Work that was begun is of these very clusters: what was told of others differs, if only
-        # by its seconds.
-        work = paths.work / f"holes-{digest([clustered, count, seed, probability])}"
+        work = _work_folder(paths, embedding.run, clustered, [count, seed, probability])
         task = DeviationTask(graph, embedding.path / "embedding", labels, work, wanted, count)
         job = ClusterJob(client, work / "marks", session.monitor)
         found = highest_deviation(job, task)
         influences = {}
         if runs:
-            save_array(work / "holes.npy", np.array([int(node["row"]) for node in found]))
+            save_array(work / "holes.npy", np.array([node["row"] for node in found]))
             of_model = InfluenceTask(
                 work / "lists", labels, work / "holes.npy", "lt", seed, probability
             )
             job.run("lists", lists_block, [Block("all", (graph, of_model.lists))])
+            sizes = map_once(client, cluster_sizes, [(labels, wanted)])[0]
+            members = int(sum(sizes[int(node["cluster"])] for node in found))
             for model in MODELS:
-                simulated = influence(job, replace(of_model, model=model), runs=runs)
+                of_model = replace(of_model, model=model)
+                simulated = influence(job, of_model, runs=runs, nodes=graph.nodes, members=members)
                 influences[model] = simulated.holes
         remove(work)
     ids = embedding.ids_at(np.array([node["row"] for node in found], np.int64))
@@ -168,18 +175,41 @@ def run_holes(
     }
 
 
-def _check_memory(graph: Graph, memory: ClusterMemory) -> None:
-    """Refuse simulations that do not fit a worker, before anything is done."""
-    needed = RESERVED_BYTES + influence_bytes(
-        graph.nodes, graph.edges, weighted=graph.weighted, threads=memory.threads
-    )
-    if needed > memory.allowed_bytes:
+def _work_folder(
+    paths: StorePaths, run: str, clustered: dict[str, Any], options: list[float]
+) -> Path:
+    """Folder of unfinished work on these very clusters; what is left of other searches is deleted.
+
+    What was told of other clusters differs, if only by its seconds. Paths do not count: a store
+    may be moved.
+    """
+    told = {name: value for name, value in clustered.items() if name not in _PATHS_TOLD}
+    work = paths.work / f"holes-{run}-{digest([told, *options])}"
+    for other in paths.work.glob(f"holes-{run}-*"):
+        if other != work:
+            remove(other)
+    return work
+
+
+def _check_memory(
+    graph: Graph, dim: int, clusters: int, memory: ClusterMemory, *, simulated: bool
+) -> None:
+    """Refuse what does not fit a worker, before anything is done."""
+    usable = max(memory.allowed_bytes - RESERVED_BYTES - LIBRARY_BYTES, _LITTLE_BYTES)
+    needed = deviation_bytes(clusters, dim, memory.threads)
+    what, remedy = f"the centres of {clusters:,} clusters", "ask for fewer --clusters"
+    if simulated:
+        of_runs = influence_bytes(
+            graph.nodes, graph.edges, weighted=graph.weighted, threads=memory.threads
+        )
+        if of_runs > needed:
+            needed, remedy = of_runs, "leave out --runs: holes are found without it"
+            what = f"the neighbours of all {graph.nodes:,} nodes, and some numbers for each thread"
+    if needed > usable:
         raise ResourceError(
-            f"Simulating influence needs {human_bytes(needed)} in a worker with "
-            f"{memory.threads} threads: the neighbours of all {graph.nodes:,} nodes, and some "
-            f"numbers for each node and thread. {human_bytes(memory.allowed_bytes)} may be used "
-            f"({memory.describe()}). Give workers more memory or fewer threads, or leave "
-            "out --runs: holes are found without it."
+            f"Finding holes needs {human_bytes(needed)} in a worker for {what}; "
+            f"{human_bytes(usable)} are free for it ({memory.describe()}). Give workers more "
+            f"memory or fewer threads, or {remedy}."
         )
 
 

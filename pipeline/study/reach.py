@@ -3,7 +3,7 @@
 In both models of influence all that is left to chance can be drawn before the news sets out, and
 for all holes at once (Kempe, Kleinberg and Tardos, KDD 2003). What was drawn makes a forest: news
 that is at a node gets to all nodes below it. So a run costs one pass over the graph and one over
-the clusters of the holes, however far the news goes.
+the cluster of each hole, however far the news goes.
 """
 
 from __future__ import annotations

@@ -7,7 +7,6 @@ study that was stopped goes on with the items that are missing.
 from __future__ import annotations
 
 import gzip
-import hashlib
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -25,7 +24,7 @@ import scipy.sparse
 from pipeline.api import Session, run_embed, run_ingest
 from pipeline.config import EmbedConfig, IngestConfig, make_config
 from pipeline.errors import ConfigError
-from pipeline.files import read_json, remove, write_json
+from pipeline.files import file_digest, read_json, remove, write_json
 from pipeline.graph import Graph
 from pipeline.job import Monitor, StageResult
 from pipeline.recipe import make_recipe
@@ -109,10 +108,7 @@ class Workbench:
         """Refuse a folder whose results are of other files with the same names."""
         known = self.out / "graphs.json"
         before: dict[str, str] = read_json(known) if known.exists() else {}
-        now = {
-            name: hashlib.sha256((self.data / f"{name}.txt.gz").read_bytes()).hexdigest()
-            for name in self.graphs
-        }
+        now = {name: file_digest(self.data / f"{name}.txt.gz") for name in self.graphs}
         changed = [name for name in now if before.get(name, now[name]) != now[name]]
         if changed:
             raise ConfigError(

@@ -9,6 +9,7 @@ import scipy.sparse as sp
 from pipeline import ingest
 from pipeline.errors import ConfigError
 from pipeline.serve.embedding import open_store
+from pipeline.study import adjacency
 from pipeline.study.adjacency import adjacency_of, open_adjacency, write_adjacency
 from tests.reference import DenseGraph, write_edges
 
@@ -68,3 +69,21 @@ def test_a_matrix_loses_its_diagonal_and_nothing_else():
 def test_a_matrix_that_is_no_undirected_graph_is_refused(matrix):
     with pytest.raises(ConfigError, match="square and symmetric"):
         adjacency_of(sp.csr_array(matrix))
+
+
+def test_lists_that_are_written_twice_at_once_are_whole(client, tmp_path, monkeypatch):
+    """Whoever comes second finds them done."""
+    path = write_edges(tmp_path / "e.parquet", [(1, 2), (2, 3), (3, 1), (3, 4)])
+    graph = ingest(path, store=tmp_path / "s", client=client)
+    folder = tmp_path / "lists"
+    fill = adjacency._fill
+
+    def fill_after_another(*args):
+        monkeypatch.undo()
+        write_adjacency(graph, folder)
+        fill(*args)
+
+    monkeypatch.setattr(adjacency, "_fill", fill_after_another)
+    assert write_adjacency(graph, folder) == folder
+    assert open_adjacency(folder).starts.tolist() == [0, 2, 4, 7, 8]
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []

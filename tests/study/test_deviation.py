@@ -103,7 +103,6 @@ def test_holes_that_were_stopped_go_on_with_the_same_clusters(client, karate, mo
     from pipeline import open_store
 
     options = {"count": 4, "clusters": 3, "runs": 1200, "seed": 5}
-    monkeypatch.setattr("pipeline.study.diffusion.RUNS_IN_A_BLOCK", 300)
     whole = run_holes(karate, Session(client), **options)
     assert [stage["name"] for stage in whole["stages"]][-3:] == [
         "lists",
@@ -123,9 +122,9 @@ def test_holes_that_were_stopped_go_on_with_the_same_clusters(client, karate, mo
     assert again["holes"] == whole["holes"]
     reused = {stage["name"]: (stage["blocks"], stage["reused"]) for stage in again["stages"]}
     assert reused["scores"] == (5, 5)
-    assert reused["lists"] == (1, 1)
-    assert reused["influence-lt"] == (4, 4)
-    assert reused["influence-ic"] == (4, 0)
+    assert reused["lists"] == reused["highest"] == (1, 1)
+    assert reused["influence-lt"] == (16, 16)
+    assert reused["influence-ic"] == (16, 0)
     assert not list((karate / "work").glob("holes-*"))
 
 
@@ -133,16 +132,57 @@ def _not_again(*_, **__):
     raise AssertionError("the clusters were found before")
 
 
-def _killed_at_cascades(job, task, *, runs):
+def _killed_at_cascades(job, task, **sizes):
     if task.model == "ic":
         raise KeyboardInterrupt
-    return influence(job, task, runs=runs)
+    return influence(job, task, **sizes)
 
 
-def test_simulations_that_do_not_fit_are_refused_before_the_work(client, karate, tmp_path):
+def test_work_of_other_searches_is_not_kept_for_ever(client, karate, monkeypatch):
+    options = {"count": 4, "clusters": 3, "runs": 100, "seed": 6}
+    monkeypatch.setattr(calls, "influence", _killed_at_cascades)
+    for probability in (0.1, 0.2):
+        with pytest.raises(KeyboardInterrupt):
+            run_holes(karate, Session(client), **options, probability=probability)
+        assert len(list((karate / "work").glob("holes-*"))) == 1
+    monkeypatch.undo()
+    run_holes(karate, Session(client), **options)
+    assert not list((karate / "work").glob("holes-*"))
+
+
+@pytest.mark.parametrize("damage", ["no labels", "other labels", "no json", "empty json"])
+def test_clusters_that_are_not_whole_are_found_again(client, karate, damage):
+    from pipeline import open_store
+
+    options = {"count": 4, "clusters": 2, "seed": 8}
+    whole = run_holes(karate, Session(client), **options)
+    labels = open_store(karate).embedding().path / "clusters" / "kmeans-2-seed-8.npy"
+    told = labels.with_suffix(".json")
+    if damage == "other labels":
+        np.save(labels, np.zeros(3, np.int32))
+    elif damage == "empty json":
+        told.write_text("")
+    else:
+        (labels if damage == "no labels" else told).unlink()
+    assert run_holes(karate, Session(client), **options)["holes"] == whole["holes"]
+    assert np.load(labels).shape == (34,)
+    assert read_json(told)["clusters"] == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "runs", "message"),
+    [
+        ("influence_bytes", 10, r"needs 5 GB.*neighbours of all 34 nodes.*leave out --runs"),
+        ("deviation_bytes", 0, r"needs 5 GB.*centres of 2 clusters.*fewer --clusters"),
+    ],
+)
+def test_what_does_not_fit_is_refused_before_the_work(
+    client, karate, monkeypatch, name, runs, message
+):
     before = sorted(karate.rglob("*"))
-    with pytest.raises(ResourceError, match=r"of all 34 nodes.*leave out --runs"):
-        run_holes(karate, Session(client, "200MB"), count=3, clusters=2, runs=10, seed=9)
+    monkeypatch.setattr(calls, name, lambda *_, **__: 5 * 10**9)
+    with pytest.raises(ResourceError, match=message):
+        run_holes(karate, Session(client), count=3, clusters=2, runs=runs, seed=9)
     assert sorted(karate.rglob("*")) == before
 
 

@@ -21,6 +21,7 @@ from pipeline.study.diffusion import (
     activations,
     influence,
     influence_block,
+    runs_in_a_block,
     spread_sums,
 )
 from pipeline.study.draws import draw_seeds, mixed_in
@@ -275,11 +276,12 @@ def test_workers_and_threads_find_the_same(client, task, tmp_path, monkeypatch, 
     task = replace(task, model=model)
     # This process is no worker: its BLAS is left alone.
     monkeypatch.setattr("pipeline.blocks._blas_is_limited", True)
-    monkeypatch.setattr("pipeline.study.diffusion.RUNS_IN_A_BLOCK", 400)
     with NearJob(tmp_path / "near", 2) as near:
-        here = influence(near, task, runs=1100)
-    monkeypatch.setattr("pipeline.study.diffusion.RUNS_IN_A_BLOCK", 150)
-    there = influence(ClusterJob(client, tmp_path / "far"), task, runs=1100)
+        here = influence(near, task, runs=1100, nodes=300, members=90)
+    # Shorter blocks, as of a larger graph.
+    there = influence(
+        ClusterJob(client, tmp_path / "far"), task, runs=1100, nodes=3_000_000, members=0
+    )
     for a, b in zip([*here.holes, here.together], [*there.holes, there.together], strict=True):
         assert (a.runs, round(a.active, 9)) == (b.runs, round(b.active, 9))
         assert a.mean == pytest.approx(b.mean, rel=1e-12)
@@ -292,12 +294,22 @@ def test_workers_and_threads_find_the_same(client, task, tmp_path, monkeypatch, 
         assert found.error == pytest.approx(ratios[:, place].std(ddof=1) / math.sqrt(1100))
 
 
-def test_runs_that_were_done_are_not_done_again(client, task, tmp_path, monkeypatch):
-    monkeypatch.setattr("pipeline.study.diffusion.RUNS_IN_A_BLOCK", 100)
-    first = ClusterJob(client, tmp_path / "marks")
-    influence(first, task, runs=350)
+def test_blocks_of_runs_are_worth_a_task_and_no_more():
+    assert runs_in_a_block(10_000, 317_080, 958) == 470
+    assert runs_in_a_block(10_000, 317_080, 190_000) == 215
+    assert runs_in_a_block(10_000, 10**9, 10**6) == 1
+    # However few runs there are, there is something to share out.
+    assert runs_in_a_block(1000, 34, 34) == 63
+    assert runs_in_a_block(5, 34, 34) == 1
+
+
+def test_runs_that_were_done_are_not_done_again(client, task, tmp_path):
+    sizes = {"runs": 600, "nodes": 300, "members": 90}
+    whole = influence(ClusterJob(client, tmp_path / "marks"), task, **sizes)
+    marks = sorted((tmp_path / "marks" / "influence-lt").iterdir())
+    assert len(marks) == 16
+    for mark in marks[3:8]:
+        mark.unlink()
     again = ClusterJob(client, tmp_path / "marks")
-    more = influence(again, task, runs=600)
-    assert [(stage.blocks, stage.reused) for stage in again.results] == [(6, 3)]
-    anew = influence(ClusterJob(client, tmp_path / "anew"), task, runs=600)
-    assert more == anew
+    assert influence(again, task, **sizes) == whole
+    assert [(stage.blocks, stage.reused) for stage in again.results] == [(16, 11)]

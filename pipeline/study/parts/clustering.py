@@ -190,8 +190,7 @@ _TEXT = (
     "define well enough to be computed. The preset paper has the sketch size of "
     f"epsilon {PAPER_EPSILON}, and above {SMALL_NODES:,} nodes at most {MOST_COLUMNS:,} "
     "columns, where its rule asks for 12,800 and 20,000: a single pass needs that many to "
-    "find the dimensions that a few power iterations find with 200 or 300. The third table shows "
-    "how its modularity rises with the columns towards the paper's figure.",
+    "find the dimensions that a few power iterations find with 200 or 300.",
     "The vectors of accurate have length 1, so that clusters come out of like size: better for a "
     "hundred clusters (see the unseen nodes) than for thousands of a handful of nodes.",
     "Permanence is the mean over nodes, where the paper writes a sum; a node that is alone in its "
@@ -246,7 +245,7 @@ def _by_columns(results: dict[str, Result]) -> Table:
     printed = [paper.CLUSTERING[_SIZED, way][0][0] for way in WAYS]
     return Table(
         "clustering-columns",
-        f"{_SIZED}, the preset paper with k = {_SIZED_DIM}: modularity by sketch size",
+        f"{_SIZED}, the preset paper with k = {_SIZED_DIM}: how modularity rises with the columns",
         ("sketch columns", *WAYS),
         [*rows, ["paper, epsilon = 0.1 (20,000 columns)", *printed]],
     )

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.errors import BadInputError, ConfigError
-from pipeline.files import digest, load_array, remove, save_array
+from pipeline.files import digest, file_digest, load_array, remove, save_array
 from pipeline.run import ClusterJob
 from pipeline.study import paper
 from pipeline.study.adjacency import Adjacency, open_adjacency, write_adjacency
@@ -128,12 +128,15 @@ def _influence(bench: Workbench, study: StudyGraph, method: str, chosen: Any) ->
         "rows": rows,
         "bridges": _bridges(open_adjacency(folder), load_array(labels), rows),
     }
-    work = study.store / "work" / f"influence-{method}-{digest(rows)}"
+    clusters = load_array(labels)
+    members = int(np.bincount(clusters)[clusters[rows]].sum())
+    work = study.store / "work" / f"influence-{method}-{digest([rows, file_digest(labels)])}"
     save_array(work / "holes.npy", np.array(rows))
     for model in MODELS:
         task = InfluenceTask(folder, labels, work / "holes.npy", model)
-        found = influence(ClusterJob(bench.client, work / "marks"), task, runs=_runs(bench))
-        mean = found.together
+        job = ClusterJob(bench.client, work / "marks")
+        sizes = {"nodes": study.graph.nodes, "members": members}
+        mean = influence(job, task, runs=_runs(bench), **sizes).together
         result[model] = {"shii": mean.mean, "error": mean.error, "active": mean.active}
     remove(work)
     return result
