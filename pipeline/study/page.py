@@ -26,6 +26,7 @@ figure{margin:0;max-width:36rem}figcaption{color:#556070;font-size:.88rem}
 .wide{overflow-x:auto}table{border-collapse:collapse;font-size:.88rem}
 th,td{text-align:left;padding:.22rem .9rem .22rem 0;border-bottom:1px solid #e3e7ee;
 vertical-align:top}
+td:first-child{white-space:nowrap}
 td.n,th.n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
 """
 
@@ -153,4 +154,6 @@ def shown(cell: Cell) -> str:
         return cell
     if isinstance(cell, int):
         return f"{cell:,}"
+    if abs(cell) >= 1000:
+        return f"{cell:,.0f}"
     return f"{cell:.3f}" if 0.01 <= abs(cell) < 100 else f"{cell:.3g}"

@@ -33,7 +33,7 @@ def growth(job: ClusterJob) -> int:
 
 @pytest.mark.parametrize("clusters", [10, 700])
 def test_kmeans_takes_no_more_than_was_counted(client, tmp_path, clusters):
-    nodes, dim = 300_000, 32
+    nodes, dim = 300_000, 16
     array = zarr.create_array(
         tmp_path / "embedding", shape=(nodes, dim), chunks=(50_000, dim), dtype="float32"
     )

@@ -159,11 +159,13 @@ def test_the_largest_component_alone_is_left():
 
 
 def test_tables_keep_all_digits_in_csv_and_few_on_the_page(tmp_path):
-    table = Table("one", "A <table>", ("name", "value"), [["a", 1 / 3], ["b", None], ["c", 12345]])
+    table = Table(
+        "one", "A <table>", ("name", "value"), [["a", 1 / 3], ["b", None], ["c", 12345.6]]
+    )
     text = write_csv(tmp_path, table).read_text()
-    assert text == "name,value\na,0.3333333333333333\nb,\nc,12345\n"
+    assert text == "name,value\na,0.3333333333333333\nb,\nc,12345.6\n"
     page = render("Title", ["lead"], [Section("s", "S & T", ["<b>"], [table])])
     assert "<td class=n>0.333</td>" in page
-    assert "<td class=n>12,345</td>" in page
+    assert "<td class=n>12,346</td>" in page
     assert "A &lt;table&gt;" in page
     assert "&lt;b&gt;" in page
