@@ -27,7 +27,7 @@ from pipeline.tiles import Floats, open_tiles
 Labels = npt.NDArray[np.integer]
 Numbers = npt.NDArray[np.float64]
 
-_DISTANCES_AT_A_TIME, _ROWS_AT_A_TIME = 1 << 18, 1 << 14
+_DISTANCES_AT_A_TIME, _ROWS_AT_A_TIME = 1 << 20, 1 << 14
 
 _SCORED = np.dtype([("row", "i8"), ("score", "f8"), ("cluster", "i4"), ("toward", "i4")])
 """A node with its score, its cluster, and the one that draws it."""
@@ -65,9 +65,10 @@ def deviation(vectors: Floats, labels: Labels, centers: Numbers, radii: Numbers)
     if len(centers) < 2:
         return Deviation(scores, toward)
     step = max(_DISTANCES_AT_A_TIME // len(centers), 1)
+    room, squares = np.empty((step, len(centers))), (centers**2).sum(axis=1)
     for begin in range(0, len(vectors), step):
         part = slice(begin, begin + step)
-        pull = _pull(vectors[part].astype(np.float64), centers, radii)
+        pull = _pull(vectors[part].astype(np.float64), centers, squares, radii, room)
         own = labels[part].astype(np.int64)
         rows = np.arange(own.size)
         # The pull of its own cluster is what the others are measured by.
@@ -80,13 +81,19 @@ def deviation(vectors: Floats, labels: Labels, centers: Numbers, radii: Numbers)
     return Deviation(np.maximum(scores, 0.0), toward)
 
 
-def _pull(vectors: Numbers, centers: Numbers, radii: Numbers) -> Numbers:
-    """``R_C / |y - u_C|``; finite also where a vector lies on a centre."""
-    squares = (vectors**2).sum(axis=1)[:, None] + (centers**2).sum(axis=1)
-    squares -= 2.0 * vectors @ centers.T
-    scale = max(float(np.abs(squares).max(initial=0.0)), np.finfo(np.float64).tiny)
-    distances = np.sqrt(np.maximum(squares, 1e-14 * scale))
-    return np.asarray(radii / distances)
+def _pull(
+    vectors: Numbers, centers: Numbers, squares: Numbers, radii: Numbers, room: Numbers
+) -> Numbers:
+    """``R_C / |y - u_C|``, written to `room`; finite also where a vector lies on a centre."""
+    pull = room[: len(vectors)]
+    np.matmul(vectors, centers.T, out=pull)
+    pull *= -2.0
+    pull += (vectors**2).sum(axis=1)[:, None]
+    pull += squares
+    scale = max(float(pull.max()), -float(pull.min()), np.finfo(np.float64).tiny)
+    np.maximum(pull, 1e-14 * scale, out=pull)
+    np.sqrt(pull, out=pull)
+    return np.divide(radii, pull, out=pull)
 
 
 def score_vectors(vectors: Floats, labels: Labels) -> Deviation:
@@ -201,7 +208,8 @@ def _highest(nodes: npt.NDArray[np.void], count: int) -> npt.NDArray[np.void]:
 
 def deviation_bytes(clusters: int, dim: int, threads: int) -> int:
     """Memory that centres, sums and distances take in a worker."""
-    return threads * (24 * clusters * (dim + 1) + 40 * _DISTANCES_AT_A_TIME)
+    distances = 8 * max(_DISTANCES_AT_A_TIME, clusters)
+    return threads * (24 * clusters * (dim + 1) + 2 * distances + 16 * _ROWS_AT_A_TIME * dim)
 
 
 def highest_deviation(job: Job, task: DeviationTask) -> list[dict[str, float]]:
