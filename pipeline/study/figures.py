@@ -127,16 +127,13 @@ def scatter(
         axes.scatter(*places[list(marked)].T, label="structural holes", **ring)
         for node in marked:
             # Past the ring, whose size is in points too.
-            if flat:
-                axes.annotate(
-                    names[node],
-                    places[node],
-                    xytext=(7, 4),
-                    textcoords="offset points",
-                    fontsize=9,
-                )
-            else:
-                axes.text(*places[node], f"    {names[node]}", fontsize=9)
+            axes.annotate(
+                names[node],
+                places[node] if flat else _projected(axes, places[node]),
+                xytext=(7, 4),
+                textcoords="offset points",
+                fontsize=9,
+            )
         axes.set_xlabel("first dimension")
         axes.set_ylabel("second dimension")
         if not flat:
@@ -152,3 +149,11 @@ def scatter(
         projection=None if flat else "3d",
         left=0.16 if flat else 0.02,
     )
+
+
+def _projected(axes: Any, place: Sequence[float]) -> tuple[float, float]:
+    """Where a place in space is on the paper."""
+    from mpl_toolkits.mplot3d import proj3d
+
+    x, y, _ = proj3d.proj_transform(*place, axes.get_proj())
+    return float(x), float(y)

@@ -27,7 +27,8 @@ figure{margin:0;max-width:36rem}figcaption{color:#556070;font-size:.88rem}
 th,td{text-align:left;padding:.22rem .9rem .22rem 0;border-bottom:1px solid #e3e7ee;
 vertical-align:top}
 td:first-child{white-space:nowrap}
-td.n,th.n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
+th{vertical-align:bottom}td.n,th.n{text-align:right;font-variant-numeric:tabular-nums}
+td.n{white-space:nowrap}
 """
 
 

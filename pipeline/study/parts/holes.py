@@ -166,12 +166,13 @@ def section(bench: Workbench, results: dict[str, Result]) -> Section:
         heights: dict[str, dict[str, float | None]] = {"LT": {}, "IC": {}}
         for method in ("RDS", *METHODS):
             result = results[f"{name}-{method}"]
+            # Also of one that is not there, so that a method has the same colour everywhere.
+            for model in MODELS:
+                heights[model.upper()][method] = result.get(model, {}).get("shii")
             if "skipped" in result:
                 skipped.append(f"{method} on {name}: {result['skipped']}")
-                continue
-            rows.append(_row(name, method, result))
-            for model in MODELS:
-                heights[model.upper()][method] = result[model]["shii"]
+            else:
+                rows.append(_row(name, method, result))
         values = [value for group in heights.values() for value in group.values() if value]
         pictures.append(
             Picture(
