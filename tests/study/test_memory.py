@@ -20,6 +20,21 @@ from pipeline.study.cluster_tasks import ClusterTask, centers_in_memory
 from pipeline.study.diffusion import InfluenceTask, influence, influence_bytes
 
 
+@pytest.fixture(scope="module")
+def two_threads() -> Iterator[distributed.Client]:
+    """A worker of its own, which holds nothing of other tests, with threads that share memory."""
+    cluster = distributed.LocalCluster(
+        n_workers=1,
+        threads_per_worker=2,
+        memory_limit="4GB",
+        host="127.0.0.1",
+        dashboard_address="127.0.0.1:0",
+        worker_dashboard_address=None,
+    )
+    with cluster, distributed.Client(cluster) as running:
+        yield running
+
+
 def _loaded() -> Stats:
     """Have a worker load what the stages after it need."""
     return {}
@@ -32,7 +47,7 @@ def growth(job: ClusterJob) -> int:
 
 
 @pytest.mark.parametrize("clusters", [10, 700])
-def test_kmeans_takes_no_more_than_was_counted(client, tmp_path, clusters):
+def test_kmeans_takes_no_more_than_was_counted(two_threads, tmp_path, clusters):
     nodes, dim = 300_000, 16
     array = zarr.create_array(
         tmp_path / "embedding", shape=(nodes, dim), chunks=(50_000, dim), dtype="float32"
@@ -41,25 +56,10 @@ def test_kmeans_takes_no_more_than_was_counted(client, tmp_path, clusters):
     task = ClusterTask(
         SimpleNamespace(nodes=nodes), tmp_path / "embedding", tmp_path, tmp_path, "kmeans", clusters
     )
-    job = ClusterJob(client, tmp_path / "marks")
+    job = ClusterJob(two_threads, tmp_path / "marks")
     job.run("first", _loaded, [Block(str(i), ()) for i in range(8)])
     job.run("centers", centers_in_memory, [Block("all", (task, 0, 0))])
     assert 4 * nodes * dim < growth(job) <= LIBRARY_BYTES + kmeans_bytes(nodes, dim, clusters)
-
-
-@pytest.fixture(scope="module")
-def two_threads() -> Iterator[distributed.Client]:
-    """A worker whose threads share what they hold."""
-    cluster = distributed.LocalCluster(
-        n_workers=1,
-        threads_per_worker=2,
-        memory_limit="4GB",
-        host="127.0.0.1",
-        dashboard_address="127.0.0.1:0",
-        worker_dashboard_address=None,
-    )
-    with cluster, distributed.Client(cluster) as running:
-        yield running
 
 
 def random_task(folder: Path, nodes: int, edges: int, model: str) -> InfluenceTask:
