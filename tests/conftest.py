@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import distributed
@@ -28,19 +29,26 @@ def _a_cache_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[No
         yield
 
 
-@pytest.fixture(scope="session")
-def client() -> Iterator[distributed.Client]:
-    """Two worker processes with one thread each, on loopback."""
+@contextmanager
+def running(workers: int, threads: int) -> Iterator[distributed.Client]:
+    """Worker processes on loopback."""
     cluster = distributed.LocalCluster(
-        n_workers=2,
-        threads_per_worker=1,
+        n_workers=workers,
+        threads_per_worker=threads,
         memory_limit="4GB",
         host="127.0.0.1",
         dashboard_address="127.0.0.1:0",
         worker_dashboard_address=None,
     )
-    with cluster, distributed.Client(cluster) as running:
-        yield running
+    with cluster, distributed.Client(cluster) as client:
+        yield client
+
+
+@pytest.fixture(scope="session")
+def client() -> Iterator[distributed.Client]:
+    """Two worker processes with one thread each, on loopback."""
+    with running(2, 1) as client:
+        yield client
 
 
 @pytest.fixture(scope="session")

@@ -18,21 +18,14 @@ from pipeline.run import ClusterJob
 from pipeline.study.cluster_calls import LIBRARY_BYTES, kmeans_bytes
 from pipeline.study.cluster_tasks import ClusterTask, centers_in_memory
 from pipeline.study.diffusion import InfluenceTask, influence, influence_bytes
+from tests.conftest import running
 
 
 @pytest.fixture(scope="module")
 def two_threads() -> Iterator[distributed.Client]:
     """A worker of its own, which holds nothing of other tests, with threads that share memory."""
-    cluster = distributed.LocalCluster(
-        n_workers=1,
-        threads_per_worker=2,
-        memory_limit="4GB",
-        host="127.0.0.1",
-        dashboard_address="127.0.0.1:0",
-        worker_dashboard_address=None,
-    )
-    with cluster, distributed.Client(cluster) as running:
-        yield running
+    with running(1, 2) as client:
+        yield client
 
 
 def _loaded() -> Stats:
