@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.ingest.arrow import id_type, node_keys
-from pipeline.learn.projection import fill_projection
+from figrl.learn.projection import fill_projection
+from figrl.store.ids import id_type, node_keys
 
 Id = int | str
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import distributed
 
-from pipeline.job import Monitor, Stage, StageResult
-from pipeline.run import ClusterJob
+from figrl.engine.runner import ClusterRunner
+from figrl.engine.stage import Monitor, Silent, Stage, StageResult
 
 
-def run_stage(client: distributed.Client, stage: Stage, monitor: Monitor) -> StageResult:
+def run_stage(
+    client: distributed.Client, marks: Path, stage: Stage, monitor: Monitor | None = None
+) -> StageResult:
     """Run one stage as a job of its own."""
-    return ClusterJob(client, stage.marks, monitor).run(stage.name, stage.function, stage.blocks)
+    return ClusterRunner(client, marks, monitor or Silent()).run_stage(stage)

@@ -7,7 +7,7 @@ import distributed
 import numpy as np
 import pytest
 
-from pipeline import embed, fold_in, ingest, open_store
+from figrl import embed, fold_in, ingest, open_store
 from tests.learn.test_embed import random_edges
 from tests.reference import write_edges
 

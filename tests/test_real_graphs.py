@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import scipy.sparse.linalg
 
-from pipeline import embed, ingest
-from pipeline.study.bench.embed import read_matrix
-from pipeline.study.clustering import kmeans_in_memory
-from pipeline.study.metrics import modularity
+from figrl import embed, ingest
+from figrl.analyze.kmeans import kmeans_in_memory
+from figrl.analyze.metrics import modularity
+from figrl.bench.embed import read_matrix
 from tests.reference import write_edges
 
 pytestmark = pytest.mark.data
@@ -91,9 +91,9 @@ def test_loose_pairs_do_not_change_the_clusters(client, data, hepth, tmp_path):
 
 
 def test_the_projection_cost_is_near_the_least_there_is(hepth):
-    recipe, certificate = hepth.manifest["recipe"], hepth.manifest["certificate"]
-    matrix = read_matrix(hepth.graph, recipe["regularization"]).astype(np.float64)
-    values = scipy.sparse.linalg.eigsh(matrix, k=recipe["dim"], which="LM", tol=1e-6)[0]
+    spec, certificate = hepth.manifest["spec"], hepth.manifest["certificate"]
+    matrix = read_matrix(hepth.graph, spec["regularization"]).astype(np.float64)
+    values = scipy.sparse.linalg.eigsh(matrix, k=spec["dim"], which="LM", tol=1e-6)[0]
     least = (matrix.data**2).sum() - (values**2).sum()
     cost = certificate["square_norm"] - certificate["captured"]
     assert certificate["square_norm"] == pytest.approx((matrix.data**2).sum(), rel=1e-5)

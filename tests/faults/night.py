@@ -11,11 +11,11 @@ import sys
 
 import distributed
 
-import pipeline.nightly
-import pipeline.serve.publish
-from pipeline.api import Session
-from pipeline.errors import FigrlError
-from pipeline.nightly_config import read_reindex_config
+import figrl.nightly.reindex
+import figrl.serve.publish
+from figrl.engine.session import Session
+from figrl.errors import FigrlError
+from figrl.nightly.config import read_reindex_config
 
 STEPS = ("complete", "latest", "before current", "current", "recorded", "deleted")
 
@@ -23,15 +23,14 @@ STEPS = ("complete", "latest", "before current", "current", "recorded", "deleted
 def main(config: str, scheduler: str, last_step: str = "") -> int:
     """Run the night; the exit code of the command."""
 
-    def reached(step: str) -> None:
+    def failpoint(step: str) -> None:
         if step == last_step:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    pipeline.nightly.reached = reached  # type: ignore[attr-defined]
-    pipeline.serve.publish.reached = reached
+    figrl.serve.publish.failpoint = failpoint
     with distributed.Client(scheduler, set_as_default=False) as client:
         try:
-            pipeline.nightly.run_reindex(read_reindex_config(config), Session(client))
+            figrl.nightly.reindex.run_reindex(read_reindex_config(config), Session(client))
         except FigrlError as error:
             sys.stderr.write(error.message + "\n")
             return error.exit_code

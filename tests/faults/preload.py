@@ -14,8 +14,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from pipeline import blocks
-from pipeline.files import write_json
+from figrl.engine import block as blocks
+from figrl.store.files import write_json
 
 _FOLDER = Path(os.environ["FIGRL_TEST_FAULTS"])
 

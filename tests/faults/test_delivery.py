@@ -10,9 +10,9 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline import embed, export, fold_in, ingest
-from pipeline.errors import ConfigError
-from pipeline.serve.export import deliver
+from figrl import embed, export, fold_in, ingest
+from figrl.errors import ConfigError
+from figrl.serve.delivery import deliver
 from tests.reference import write_edges
 
 
@@ -47,7 +47,7 @@ def run(job, learnt, out, client):
 
 
 ROWS = {"export": 90, "fold-in": 20}
-CALLS = {"export": "pipeline.serve.calls", "fold-in": "pipeline.serve.fold_calls"}
+CALLS = {"export": "figrl.serve.export", "fold-in": "figrl.serve.fold_in"}
 
 
 @pytest.mark.parametrize("job", ROWS)
@@ -75,7 +75,7 @@ def test_a_job_is_killed_as_it_delivers(client, learnt, tmp_path, monkeypatch, j
         for name in ("replace", "rename"):
             patch.setattr(Path, name, dying(getattr(Path, name)))
         # A file is joined on a worker; the death of the job comes after that.
-        patch.setattr(f"{CALLS[job]}.remove", not_reached)
+        patch.setattr(f"{CALLS[job]}.delete", not_reached)
         with pytest.raises(Killed):
             run(job, learnt, out, client)
     run(job, learnt, out, client)
@@ -91,7 +91,7 @@ def test_another_output_is_another_job(client, learnt, tmp_path, monkeypatch, na
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr("pipeline.serve.fold_calls.remove", not_reached)
+        patch.setattr("figrl.serve.fold_in.delete", not_reached)
         with pytest.raises(Killed):
             run("fold-in", learnt, tmp_path / name, client)
     run("fold-in", learnt, tmp_path / f"other-{name}", client)
@@ -108,9 +108,9 @@ def test_a_folder_has_its_parts_and_nothing_else(client, learnt, tmp_path, monke
             raise OSError(errno.EXDEV, "Invalid cross-device link")
         return move(source, target, **options)
 
-    def littered(job, parts, *arguments):
+    def littered(runner, parts, *arguments):
         (parts / ".part-000000.parquet.0badf00d.tmp").touch()
-        deliver(job, parts, *arguments)
+        deliver(runner, parts, *arguments)
 
     monkeypatch.setattr(os, "rename", other_disk)
     monkeypatch.setattr(f"{CALLS[job]}.deliver", littered)
@@ -130,7 +130,7 @@ def test_a_job_never_delivers_the_parts_of_another(client, learnt, tmp_path, mon
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr("pipeline.serve.calls.deliver", not_reached)
+        patch.setattr("figrl.serve.export.deliver", not_reached)
         with pytest.raises(Killed):
             run("export", learnt, out, client)
     run("fold-in", learnt, out, client)

@@ -18,11 +18,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline.serve.embedding import open_store
-from pipeline.serve.publish import history, roll_back
+from figrl.serve.embedding import open_store
+from figrl.serve.publish import history, roll_back
 from tests.faults.night import STEPS
 from tests.learn.test_accurate import planted_edges
-from tests.test_nightly import Nights
+from tests.nightly.test_reindex import Nights
 
 MOMENTS = int(os.environ.get("FIGRL_SOAK", "1"))
 PUBLICATIONS = 20 if "FIGRL_SOAK" in os.environ else 6
@@ -128,7 +128,7 @@ READER = """
 import hashlib, sys
 from pathlib import Path
 import numpy as np
-from pipeline.serve.embedding import open_store
+from figrl.serve.embedding import open_store
 store, stop = sys.argv[1:]
 seen, looks = {}, 0
 while not Path(stop).exists():

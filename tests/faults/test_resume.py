@@ -15,11 +15,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline import open_store
-from pipeline.api import Session, run_embed, run_ingest
-from pipeline.cluster import ClusterConfig, connect
-from pipeline.config import EmbedConfig, IngestConfig
-from pipeline.errors import BadInputError
+from figrl import open_store
+from figrl.engine.cluster import ClusterConfig, connect
+from figrl.engine.session import Session
+from figrl.errors import BadInputError
+from figrl.ingestion.ingest import run_ingest
+from figrl.ingestion.options import IngestOptions
+from figrl.learn.spec import EmbedOptions
+from figrl.serve.runs import run_embed
 from tests.faults.processes import PRELOAD, Faults, Figrl
 from tests.faults.workload import JOBS, Block, Workload, bits, marked_blocks, output
 
@@ -34,7 +37,7 @@ MIDDLE = {
     ],
     "embed": [
         ("sketch-001", "0000-000008"),
-        ("lean-002", "000003"),
+        ("condition-002", "000003"),
         ("sketch-003", "0000-000008"),
         ("factor", "000003"),
         ("factor-solve", "all"),
@@ -51,7 +54,6 @@ WRITTEN = {
     "scan": ["store/graph/*/work/scan/000008-0000.*"],
     "build": [
         "store/graph/*/edges/part-000008.parquet",
-        "store/graph/*/nodes/part-000008.parquet",
         "store/graph/*/degrees/c/8",
         "store/graph/*/keys/c/8",
     ],
@@ -88,7 +90,11 @@ def alone(workload, tmp_path_factory):
 
 
 def blocks_of(report):
-    return {stage["name"]: stage["blocks"] for stage in report["stages"]}
+    """Blocks of each stage, by the name of its folder of marks."""
+    return {
+        stage["name"] + ("" if stage["step"] is None else f"-{stage['step']:03d}"): stage["blocks"]
+        for stage in report["stages"]
+    }
 
 
 def test_each_stage_has_blocks_to_lose(alone):
@@ -102,13 +108,13 @@ def test_each_stage_has_blocks_to_lose(alone):
     }
     assert blocks_of(reports["embed"]) == {
         **{f"sketch-{number:03d}": 18 for number in range(1, 6)},
-        "lean-002": 6,
-        "lean-002-solve": 1,
+        "condition-002": 6,
+        "condition-solve-002": 1,
         "factor": 6,
         "factor-solve": 1,
-        "left": 18,
+        "ritz-left": 18,
         "ritz-product": 18,
-        "norm": 18,
+        "ritz-norm": 18,
         "ritz": 6,
         "ritz-solve": 1,
         "vectors": 18,
@@ -313,14 +319,14 @@ def _computed_all(report):
 
 def test_a_changed_option_of_ingest_makes_another_graph(client, tmp_path):
     edges, store = _small_files(tmp_path / "edges"), tmp_path / "store"
-    first = run_ingest(edges, store, IngestConfig(block_rows=64), Session(client))
-    second = run_ingest(edges, store, IngestConfig(block_rows=32), Session(client))
+    first = run_ingest(edges, store, IngestOptions(block_rows=64), Session(client))
+    second = run_ingest(edges, store, IngestOptions(block_rows=32), Session(client))
     assert first["graph_version"] != second["graph_version"]
     assert (first["blocks"], second["blocks"]) == (4, 7)
     assert not second["already_done"]
     assert _computed_all(second)
     assert open_store(store).graph.version == second["graph_version"]
-    again = run_ingest(edges, store, IngestConfig(block_rows=64), Session(client))
+    again = run_ingest(edges, store, IngestOptions(block_rows=64), Session(client))
     assert again["already_done"]
     assert open_store(store).graph.version == first["graph_version"]
 
@@ -329,7 +335,7 @@ def test_changed_input_never_meets_the_blocks_of_an_ingest_that_stopped(client, 
     edges, store = _small_files(tmp_path / "edges"), tmp_path / "store"
     broken = pa.table({"source": [1, 2], "target": pa.array([2, None], pa.int64())})
     pq.write_table(broken, edges / "part-3.parquet")
-    config = IngestConfig(block_rows=64)
+    config = IngestOptions(block_rows=64)
     with pytest.raises(BadInputError, match=r"part-3.parquet, row 2: the target id is missing"):
         run_ingest(edges, store, config, Session(client))
     assert {stage for stage, _ in marked_blocks(store)} == {"scan"}
@@ -345,11 +351,11 @@ def test_changed_input_never_meets_the_blocks_of_an_ingest_that_stopped(client, 
 
 def test_one_edge_more_makes_another_graph(client, tmp_path):
     edges, store = _small_files(tmp_path / "edges"), tmp_path / "store"
-    first = run_ingest(edges, store, IngestConfig(), Session(client))
+    first = run_ingest(edges, store, IngestOptions(), Session(client))
     path = edges / "part-1.parquet"
     more = pa.concat_tables([pq.read_table(path), pa.table({"source": [500], "target": [501]})])
     pq.write_table(more, path, row_group_size=300)
-    second = run_ingest(edges, store, IngestConfig(), Session(client))
+    second = run_ingest(edges, store, IngestOptions(), Session(client))
     assert second["graph_version"] != first["graph_version"]
     assert second["nodes"] == first["nodes"] + 2
     assert second["edges"] == first["edges"] + 1
@@ -359,17 +365,17 @@ def test_one_edge_more_makes_another_graph(client, tmp_path):
 @pytest.mark.parametrize("change", [{"seed": 1}, {"dim": 5}, {"sketch_size": 20}])
 def test_a_changed_option_of_embed_makes_another_run(client, tmp_path, change):
     edges, store = _small_files(tmp_path / "edges"), tmp_path / "store"
-    run_ingest(edges, store, IngestConfig(block_rows=64), Session(client))
+    run_ingest(edges, store, IngestOptions(block_rows=64), Session(client))
     options = {"dim": 4, "sketch_size": 16}
-    first = run_embed(store, EmbedConfig(**options), Session(client))
+    first = run_embed(store, EmbedOptions(**options), Session(client))
     kept = np.asarray(open_store(store).embedding(first["run"]).vectors)
-    second = run_embed(store, EmbedConfig(**options | change), Session(client))
+    second = run_embed(store, EmbedOptions(**options | change), Session(client))
     assert second["run"] != first["run"]
     assert _computed_all(second)
     opened = open_store(store)
     assert opened.runs == [first["run"], second["run"]]
     assert opened.embedding().run == second["run"]
     np.testing.assert_array_equal(np.asarray(opened.embedding(first["run"]).vectors), kept)
-    again = run_embed(store, EmbedConfig(**options), Session(client))
+    again = run_embed(store, EmbedOptions(**options), Session(client))
     assert again["already_done"]
     assert open_store(store).embedding().run == first["run"]

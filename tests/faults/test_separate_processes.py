@@ -11,10 +11,10 @@ import time
 import distributed
 import pytest
 
-from jobs.main import main
-from pipeline import embed, export, fold_in, ingest, open_store
-from pipeline.errors import FigrlError
-from pipeline.job import Block, Silent, Stage
+from figrl import embed, export, fold_in, ingest, open_store
+from figrl.engine.stage import Block, Silent, Stage
+from figrl.errors import FigrlError
+from figrl_jobs.main import main
 from tests.faults.processes import wait_until
 from tests.faults.workload import EMBED, INGEST, JOBS, Workload, bits, output
 from tests.staging import run_stage
@@ -130,10 +130,10 @@ def test_the_scheduler_goes_away(tmp_path):
                     scheduler.kill()
 
             blocks = [Block(f"{i}", (0.2,)) for i in range(20)]
-            stage = Stage("naps", _nap, blocks, tmp_path / "marks")
+            stage = Stage("naps", _nap, blocks)
             expected = r"cluster went away during stage 'naps'.*Finished blocks are kept"
             with pytest.raises(FigrlError, match=expected) as caught:
-                run_stage(client, stage, KillScheduler())
+                run_stage(client, tmp_path / "marks", stage, KillScheduler())
             assert caught.value.exit_code == 1
             assert 1 <= len(list((tmp_path / "marks" / "naps").glob("*.json"))) < 20
     finally:

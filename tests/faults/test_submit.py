@@ -1,4 +1,4 @@
-"""Submitted jobs: the submitter leaves, the worker that hosts the driver dies, all goes on."""
+"""Submitted jobs: the submitter leaves, the worker of the driver dies, the job is resumed."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from contextlib import nullcontext
 
 import pytest
 
-from jobs.main import main
-from pipeline.errors import FigrlError, GateError
-from pipeline.hosting import ENDED, hosted_state, list_jobs, new_job, read_state
-from pipeline.serve.embedding import open_store
-from pipeline.store import store_paths
+from figrl.engine.submitted import ENDED, list_jobs, new_job, read_state, submitted_state
+from figrl.errors import FigrlError, GateError
+from figrl.serve.embedding import open_store
+from figrl.store.layout import store_paths
+from figrl_jobs.main import main
 from tests.faults.processes import wait_until
 from tests.faults.test_nights import vectors_of
 from tests.faults.test_separate_processes import start_scheduler, start_worker, stop
 from tests.learn.test_accurate import planted_edges
-from tests.test_nightly import Nights
+from tests.nightly.test_reindex import Nights
 
 pytestmark = pytest.mark.timeout(600)
 
 LONG = 240
-"""Seconds that a job may take on a busy machine whose workers compile everything anew."""
+"""Seconds that a job may take on a busy machine whose workers compile everything first."""
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def submit(nights, cluster):
     """Submit, and kill the submitter as soon as it has said so."""
     command = ["submit", "reindex", str(nights.config()), "--cluster", str(cluster), "--json"]
     with subprocess.Popen(
-        [sys.executable, "-m", "jobs.main", *command], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-m", "figrl_jobs.main", *command], stdout=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout is not None
         text = ""
@@ -68,17 +68,17 @@ def state(nights):
     return list_jobs(store_paths(nights.store))[-1]
 
 
-def test_the_host_of_the_driver_dies(nights, cluster, tmp_path):
+def test_the_worker_of_the_driver_dies(nights, cluster, tmp_path):
     job = submit(nights, cluster)
-    wait_until(lambda: str(state(nights).get("stage", "")).startswith("sketch"), "it learns")
-    host = int(state(nights)["worker"].rpartition(":")[2])
-    os.kill(host, signal.SIGKILL)
+    wait_until(lambda: str(state(nights).get("stage", "")).startswith("sketch"), "it learns", LONG)
+    worker = int(state(nights)["worker"].rpartition(":")[2])
+    os.kill(worker, signal.SIGKILL)
     wait_until(lambda: state(nights)["state"] in ENDED, "it ends", LONG)
     ended = state(nights)
     assert ended["state"] == "done", ended
     assert ended["attempts"] == 2
     assert ended["id"] == job
-    assert int(ended["worker"].rpartition(":")[2]) != host
+    assert int(ended["worker"].rpartition(":")[2]) != worker
     published = vectors_of(nights.store)
     assert (open_store(nights.store).embedding().path / "log.jsonl").exists()
     nights.store.rename(tmp_path / "submitted")
@@ -88,7 +88,7 @@ def test_the_host_of_the_driver_dies(nights, cluster, tmp_path):
 
 def test_a_job_is_cancelled_from_elsewhere(nights, cluster, capsys):
     job = submit(nights, cluster)
-    wait_until(lambda: state(nights).get("stage"), "it works")
+    wait_until(lambda: state(nights).get("stage"), "it works", LONG)
     assert main(["cancel", "--store", str(nights.store), job, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["state"] == "cancelled"
     assert not (nights.store / "current").exists()
@@ -104,7 +104,7 @@ def test_a_job_is_cancelled_from_elsewhere(nights, cluster, capsys):
 
 
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "reported"),
     [
         (GateError("gate x refused"), ("failed", 4)),
         (FigrlError("the cluster went away"), ("failed", 1)),
@@ -112,13 +112,13 @@ def test_a_job_is_cancelled_from_elsewhere(nights, cluster, capsys):
     ],
     ids=str,
 )
-def test_an_error_is_told_and_what_may_pass_goes_on_to_dask(tmp_path, error, told):
+def test_an_error_is_reported_and_unexpected_ones_propagate_to_dask(tmp_path, error, reported):
     folder = new_job(store_paths(tmp_path), "reindex", {}, "tcp://127.0.0.1:1")
-    again = nullcontext() if told[1] == 4 else pytest.raises(type(error))
-    with again, hosted_state(folder):
+    again = nullcontext() if reported[1] == 4 else pytest.raises(type(error))
+    with again, submitted_state(folder):
         raise error
     found = read_state(folder)
-    assert (found["state"], found["exit_code"]) == told
+    assert (found["state"], found["exit_code"]) == reported
     assert str(error) in found["error"]
 
 

@@ -12,14 +12,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.api import Session, run_embed, run_ingest
-from pipeline.config import EmbedConfig, FoldInConfig, IngestConfig
-from pipeline.serve.calls import run_export
-from pipeline.serve.fold_calls import run_fold_in
+from figrl.engine.session import Session
+from figrl.ingestion.ingest import run_ingest
+from figrl.ingestion.options import IngestOptions
+from figrl.learn.spec import EmbedOptions
+from figrl.serve.export import run_export
+from figrl.serve.fold_in import FoldInOptions, run_fold_in
+from figrl.serve.runs import run_embed
 
 NODES = 4_500
-INGEST = IngestConfig(block_rows=256)
-EMBED = EmbedConfig(dim=4, sketch_size=8, power_iterations=2, smoothing=2)
+INGEST = IngestOptions(block_rows=256)
+EMBED = EmbedOptions(dim=4, sketch_size=8, power_iterations=2, smoothing=2)
 
 JOBS = ("ingest", "embed", "fold-in", "export")
 
@@ -76,7 +79,7 @@ class Workload:
             return run_embed(store, EMBED, session)
         out = output(store, job)
         if job == "fold-in":
-            return run_fold_in(store, self.new_edges, out, FoldInConfig(), session)
+            return run_fold_in(store, self.new_edges, out, FoldInOptions(), session)
         return run_export(store, out, session)
 
 

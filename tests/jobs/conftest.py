@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 import yaml
 
-from jobs.main import main
+from figrl_jobs.main import main
 from tests.learn.test_embed import random_edges
 from tests.reference import write_edges
+
+WITHOUT_CLUSTER = ("status", "pin", "rollback", "cancel")
 
 
 @dataclass(frozen=True)
@@ -37,11 +39,11 @@ def cluster_file(client, tmp_path_factory) -> Path:
 
 @pytest.fixture
 def figrl(capsys, cluster_file):
-    """Run a command line; jobs that run on a cluster use the shared one."""
+    """Run a command line; jobs that compute use the shared cluster."""
 
     def run(*words: object, on_cluster: bool = True) -> Outcome:
         line = [str(word) for word in words]
-        if on_cluster and "--cluster" not in line:
+        if on_cluster and "--cluster" not in line and line[0] not in WITHOUT_CLUSTER:
             line += ["--cluster", str(cluster_file)]
         code = main(line)
         printed = capsys.readouterr()
@@ -53,7 +55,7 @@ def figrl(capsys, cluster_file):
 @pytest.fixture(scope="module")
 def store(client, tmp_path_factory) -> Path:
     """A store with a graph of some 300 nodes."""
-    from pipeline import ingest
+    from figrl import ingest
 
     folder = tmp_path_factory.mktemp("command")
     path = write_edges(folder / "edges.parquet", random_edges(5, 300, weighted=False))

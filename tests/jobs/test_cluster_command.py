@@ -16,7 +16,7 @@ GROUPS, SIZE = 4, 30
 @pytest.fixture(scope="module")
 def learnt(client, tmp_path_factory) -> Path:
     """A store with a run: four rings with chords, and an edge from each to the next."""
-    from pipeline import embed, ingest
+    from figrl import embed, ingest
 
     folder = tmp_path_factory.mktemp("learnt")
     edges = [

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from figrl.engine.submitted import new_job
+from figrl.store.layout import store_paths
+from tests.faults.processes import wait_until
 from tests.reference import write_edges
 
 
@@ -96,7 +100,7 @@ def test_ingest_with_too_little_memory_ends_with_5(figrl, tmp_path):
 def test_a_store_in_use_ends_with_6_and_names_the_owner(figrl, tmp_path):
     path = write_edges(tmp_path / "edges.parquet", [(1, 2), (2, 3)])
     holder = (
-        "import sys; from pipeline.store import store_paths\n"
+        "import sys; from figrl.store.layout import store_paths\n"
         "with store_paths(sys.argv[1]).locked('reindex'):\n"
         "    print('held', flush=True); sys.stdin.read()"
     )
@@ -115,6 +119,33 @@ def test_a_store_in_use_ends_with_6_and_names_the_owner(figrl, tmp_path):
         process.communicate("")
     # A lock ends with its owner.
     assert figrl("ingest", path, "--store", tmp_path / "store").code == 0
+
+
+def test_ctrl_c_ends_with_130_and_no_traceback(tmp_path):
+    """A job that waits for another one, in a process of its own."""
+    job = new_job(store_paths(tmp_path), "embed", {}, "tcp://127.0.0.1:1")
+    words = ["cancel", "--store", tmp_path, job.name, "--wait", "100", "--json"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "figrl_jobs", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        wait_until((job / "cancel").exists, "it waits")
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate()
+    assert process.returncode == 130
+    assert json.loads(out)["exit_code"] == 130
+    assert json.loads(out)["error"].startswith("Stopped. Finished blocks are kept")
+    assert err.strip() == f"error: {json.loads(out)['error']}"
+
+
+@pytest.mark.parametrize("job", ["status", "pin", "rollback", "cancel"])
+def test_jobs_that_compute_nothing_take_no_cluster(figrl, job):
+    outcome = figrl(job, "--store", "store", "--cluster", "cluster.yaml", on_cluster=False)
+    assert outcome.code == 2
+    assert "No such option" in outcome.err
+    assert "--cluster" in outcome.err
 
 
 def test_errors_in_json_are_one_object_alone(figrl, store, tmp_path):

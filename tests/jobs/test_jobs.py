@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict
+
 import click
 import pyarrow.parquet as pq
 import pytest
 
-from jobs.main import figrl as group
+from figrl.engine.rates import Rates, rates_path
+from figrl_jobs.main import figrl as group
 from tests.reference import write_edges
 
 
@@ -14,7 +18,7 @@ from tests.reference import write_edges
 def test_help_teaches_by_example(figrl, job):
     outcome = figrl(job, "--help", on_cluster=False)
     assert outcome.code == 0
-    assert "Example" in outcome.out
+    assert "For example:" in outcome.out
     assert f"  figrl {job}" in outcome.out
 
 
@@ -23,7 +27,7 @@ def test_the_commands_help_shows_a_first_run_and_the_exit_codes(figrl):
     for part in (
         "figrl demo",
         "figrl ingest edges/*.parquet --store store",
-        "6 the store is in use",
+        "6 the store is in use, 130 interrupted",
     ):
         assert part in outcome.out
     assert figrl(on_cluster=False).out == outcome.out
@@ -49,25 +53,49 @@ def test_json_is_alone_on_standard_output(figrl, store):
     assert again.json["run"] == report["run"]
 
 
-def test_plan_tells_the_cost_of_each_stage_and_runs_nothing(figrl, store):
+def test_plan_shows_the_cost_of_each_stage_and_runs_nothing(figrl, store):
     plan = figrl("plan", "--store", store, "--dim", 4, "--sketch-size", 77, "--json").json
     assert [stage["name"] for stage in plan["stages"]] == [
-        "sketch",
-        "powers",
-        "upright",
-        "factor",
-        "factor-solve",
-        "ritz",
-        "vectors",
-        "smoothing",
+        *("sketch", "condition", "condition-solve", "orthonormalise"),
+        *("factor-gram-double", "factor-gram-double-solve"),
+        *("ritz-left", "ritz-product", "ritz-norm", "ritz", "ritz-solve", "ritz-exact"),
+        *("vectors", "smooth"),
     ]
     for stage in plan["stages"]:
-        for fact in ("tasks", "read_bytes", "written_bytes", "flops", "peak_bytes"):
-            assert stage[fact] > 0
+        assert stage["tasks"] >= stage["times"] > 0
+        assert stage["peak_bytes"] > plan["reserved_bytes"]
+        if stage["name"] not in ("ritz-norm", "ritz-solve", "ritz-exact"):
+            assert min(stage[fact] for fact in ("read_bytes", "written_bytes", "flops")) > 0
     assert plan["disk_bytes"] < plan["free_disk_bytes"]
     shown = figrl("plan", "--store", store, "--dim", 4, "--sketch-size", 77)
     assert "299 nodes" in shown.out
-    assert "factor-solve" in shown.out
+    assert "orthonormalise" in shown.out
+
+
+def test_seconds_come_from_measured_rates_only_on_request(figrl, store, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    words = ["plan", "--store", store, "--dim", 4, "--sketch-size", 16]
+    missing = figrl(*words, "--measured-rates", "--json")
+    assert missing.code == 2
+    assert "figrl bench rates" in missing.json["error"]
+    built_in = figrl(*words, "--json").json
+    rates_path().parent.mkdir()
+    rates_path().write_text(json.dumps(asdict(Rates(stage_seconds=1000.0))))
+    assert figrl(*words, "--json").json["seconds"] == built_in["seconds"]
+    assert built_in["rates"]["measured"] is False
+    measured = figrl(*words, "--measured-rates", "--json").json
+    assert measured["rates"]["measured"] is True
+    assert measured["seconds"] > 1000 > built_in["seconds"]
+    assert "rates of a two-core machine" in figrl(*words).out
+    assert "rates measured on this machine" in figrl(*words, "--measured-rates").out
+
+
+def test_threads_and_limit_of_a_hypothetical_cluster_count(figrl):
+    words = ["plan", "--nodes", "1e6", "--edges", "1e7", "--dim", 16, "--json"]
+    plan = figrl(*words, "--threads", 3, on_cluster=False).json
+    assert (plan["workers"], plan["threads_per_worker"]) == (1, 3)
+    words += ["--workers", 2, "--memory", "64GB", "--memory-limit", "20GB"]
+    assert figrl(*words, on_cluster=False).json["memory_limit_bytes"] == 20_000_000_000
 
 
 def test_a_rule_that_asks_for_too_many_columns_is_noted(figrl, store):

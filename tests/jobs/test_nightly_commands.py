@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from jobs.main import main
+from figrl_jobs.main import main
 from tests.learn.test_accurate import planted_edges
-from tests.test_nightly import Nights
+from tests.nightly.test_reindex import Nights
 
 
 @pytest.fixture(scope="module")
@@ -35,12 +35,12 @@ def run(nights, capsys, *arguments, code=0):
     return capsys.readouterr()
 
 
-def test_a_night_is_told_in_words_and_in_json(nights, capsys):
+def test_a_night_is_reported_in_words_and_in_json(nights, capsys):
     config, cluster = str(nights.config()), str(nights.cluster)
     words = run(nights, capsys, "reindex", config, "--cluster", cluster).out
     assert re.match(r"Nothing to do: run \w+ is published", words)
-    told = json.loads(run(nights, capsys, "reindex", config, "--cluster", cluster, "--json").out)
-    assert told["nothing_to_do"] is True
+    report = json.loads(run(nights, capsys, "reindex", config, "--cluster", cluster, "--json").out)
+    assert report["nothing_to_do"] is True
 
 
 def test_the_example_is_printed_and_a_config_is_needed(nights, capsys):
@@ -103,21 +103,20 @@ def test_new_nodes_are_served_and_exported(nights, capsys, tmp_path):
     run_on = ("--store", store, "--cluster", cluster)
     shown = run(nights, capsys, "fold-in", str(new), *run_on, "--publish").out
     assert "served with the run now" in shown
-    assert (
-        "were there already" in run(nights, capsys, "fold-in", str(new), *run_on, "--publish").out
-    )
+    again = run(nights, capsys, "fold-in", str(new), *run_on, "--publish").out
+    assert "were published before" in again
     for arguments in ([], ["--out", "x", "--publish"], ["--publish", "--overwrite"]):
         assert (
             "either --out"
             in run(nights, capsys, "fold-in", str(new), *run_on, *arguments, code=2).err
         )
     out = tmp_path / "vectors"
-    told = run(
+    report = run(
         *(nights, capsys, "export", *run_on, "--out", str(out)),
         *("--shard-size", "1kB", "--json"),
     ).out
     table = pq.read_table(out)
-    assert table.num_rows == json.loads(told)["rows"]
+    assert table.num_rows == json.loads(report)["rows"]
     assert {9000, 9001} <= set(table["id"].to_pylist())
     assert len(set(table["id"].to_pylist())) == table.num_rows
     status = json.loads(run(nights, capsys, "status", "--store", store, "--json").out)
@@ -143,9 +142,10 @@ def test_the_report_needs_nothing_from_outside(nights):
 
 def test_metrics_are_what_prometheus_reads(nights):
     lines = (nights.store / "metrics.prom").read_text().splitlines()
-    pattern = re.compile(r'^figrl_\w+\{store="[^"]+"(,\w+="[^"]*")*\} \S+$')
+    pattern = re.compile(r'^figrl_\w+\{(\w+="[^"]*",)*store="[^"]+"\} \S+$')
     values = [line for line in lines if not line.startswith("#")]
     assert all(pattern.match(line) for line in values)
+    assert len({line.rpartition(" ")[0] for line in values}) == len(values), "a series twice"
     assert all(np.isfinite(float(line.rpartition(" ")[2])) for line in values)
     helps = [line.split()[2] for line in lines if line.startswith("# TYPE")]
     assert len(helps) == len(set(helps))

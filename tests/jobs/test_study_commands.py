@@ -13,7 +13,7 @@ from tests.reference import write_edges
 
 @pytest.fixture(scope="module")
 def learnt(client, tmp_path_factory) -> Path:
-    from pipeline import embed, ingest
+    from figrl import embed, ingest
 
     folder = tmp_path_factory.mktemp("karate")
     edges = [(f"member {a + 1}", f"member {b + 1}") for a, b in nx.karate_club_graph().edges()]

@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import pipeline.learn.embed
-from pipeline import embed, fold_in, ingest
-from pipeline.costs import Tiling, Tilings
-from pipeline.errors import ConfigError
-from pipeline.learn.powers import LEAST_SHARE, Pace
+from figrl import embed, fold_in, ingest
+from figrl.errors import ConfigError
+from figrl.learn.setup import Tiling
+from figrl.learn.sketch import LEAST_CONDITION, Pace
+from figrl.store.files import delete
+from tests.cutting import cut_products
 from tests.learn.test_embed import random_edges
 from tests.reference import DenseAccurate, DenseGraph, largest_angle, write_edges
 
@@ -87,7 +88,7 @@ def test_many_powers_find_the_eigenvectors(client, planted, power_iterations):
         **OPTIONS,
     )
     names = [stage["name"] for stage in run.manifest["stages"]]
-    assert any(name.startswith("upright") for name in names)
+    assert any(name == "orthonormalise" for name in names)
     root = 1 / np.sqrt(graph.degrees + OPTIONS["regularization"])
     values, vectors = np.linalg.eigh(root[:, None] * graph.weights * root[None, :])
     order = np.argsort(-np.abs(values))[: OPTIONS["dim"]]
@@ -133,18 +134,15 @@ def test_every_combination_folds_in_exactly_and_has_the_same_bits_in_any_tiles(
     assert np.abs(vectors).sum(axis=1).min() > 0
     _check_fold_in(client, store, graph, run, tmp_path)
     nodes = graph.weights.shape[0]
-    cut = [Tilings(Tiling(12, nodes), Tiling(4, 64))]
+    cut = [(Tiling(12, nodes), Tiling(4, 64))]
     if options["projection"] == "gaussian":
         # Products in a row: more than there are at once, and two at a time.
-        cut += [Tilings(Tiling(64, nodes, chain), Tiling(64, nodes, chain)) for chain in (2, 100)]
+        cut += [(Tiling(64, nodes, chain), Tiling(64, nodes, chain)) for chain in (2, 100)]
     for tilings in cut:
-        monkeypatch.setattr(
-            pipeline.learn.embed, "_agreed_tilings", lambda folder, plan, agreed=tilings: agreed
-        )
-        monkeypatch.setattr(pipeline.api, "run_name", lambda *_: "in-other-tiles")
+        cut_products(monkeypatch, "in-other-tiles", *tilings)
         other = embed(store, client=client, **options)
         np.testing.assert_array_equal(np.asarray(other.vectors), vectors)
-        pipeline.files.remove(other.path)
+        delete(other.path)
 
 
 def _check_fold_in(client, store, graph, run, folder):
@@ -194,7 +192,7 @@ def test_the_certificate_holds(
     )
     certificate = run.manifest["certificate"]
     graph = DenseGraph.of(edges)
-    tau = run.manifest["recipe"]["regularization"]
+    tau = run.manifest["spec"]["regularization"]
     root = 1 / np.sqrt(graph.degrees + tau)
     root[~np.isfinite(root)] = 0
     matrix = root[:, None] * graph.weights * root[None, :]
@@ -223,31 +221,31 @@ def test_loose_pairs_do_not_fill_the_dimensions(client, tmp_path):
 
 
 def walk_at(pace: Pace, shares_of_one) -> tuple[list[float], int]:
-    """What is left after each product, and how often was looked."""
-    leaning, left, looks = 1.0, [], 0
+    """The condition after each product, and how often it was measured."""
+    condition, left, looks = 1.0, [], 0
     for share in shares_of_one:
-        leaning *= share
-        left.append(leaning)
+        condition *= share
+        left.append(condition)
         pace.advance(1)
-        if pace.until_look == 0:
+        if pace.until_measured == 0:
             looks += 1
-            leaning = 1.0 if pace.leans(leaning) else leaning
+            condition = 1.0 if pace.is_ill_conditioned(condition) else condition
     return left, looks
 
 
 @pytest.mark.parametrize("share_of_one", [0.9, 0.5, 0.2, 0.05])
-def test_the_pace_looks_often_enough_for_any_graph(share_of_one):
+def test_the_condition_is_measured_often_enough_for_any_graph(share_of_one):
     left, _ = walk_at(Pace(), [share_of_one] * 200)
-    assert min(left) >= min(LEAST_SHARE, share_of_one**2) * 0.999
+    assert min(left) >= min(LEAST_CONDITION, share_of_one**2) * 0.999
 
 
 def test_the_pace_is_not_deceived_by_a_mild_beginning():
-    # As many weak directions and a few strong ones do: they lean faster and faster.
+    # As with many weak directions and a few strong ones: it gets worse faster and faster.
     left, _ = walk_at(Pace(), [0.9, 0.8, 0.5, 0.3, 0.2] + [0.15] * 40)
     assert min(left) > 1e-5
 
 
-def test_the_pace_does_not_look_after_every_product():
+def test_the_condition_is_not_measured_after_every_product():
     _, looks = walk_at(Pace(), [0.7] * 40)
     assert looks <= 14
 
@@ -271,7 +269,7 @@ def test_weak_directions_survive_many_powers(client, tmp_path):
     )
     assert run.manifest["rank"] == 12
     graph = DenseGraph.of(edges)
-    root = 1 / np.sqrt(graph.degrees + run.manifest["recipe"]["regularization"])
+    root = 1 / np.sqrt(graph.degrees + run.manifest["spec"]["regularization"])
     values = np.linalg.eigvalsh(root[:, None] * graph.weights * root[None, :])
     exact = np.sort(np.abs(values))[::-1][:12]
     np.testing.assert_allclose(np.abs(run.eigenvalues[:5]), exact[:5], atol=1e-4)
@@ -297,13 +295,13 @@ def test_what_does_not_go_together_is_refused(client, planted, options, message)
 def test_options_that_come_to_the_same_are_the_same_run(client, planted):
     first = embed(planted[0], dim=4, client=client)
     mean = first.graph.mean_degree
-    recipe = first.manifest["recipe"]
+    spec = first.manifest["spec"]
     same = embed(
         planted[0],
         dim=4,
         sketch_size=8,
         regularization=mean,
-        smoothing=recipe["smoothing"],
+        smoothing=spec["smoothing"],
         client=client,
     )
     assert same.run == first.run

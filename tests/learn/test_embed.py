@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import pipeline.learn.embed
-from pipeline import embed as embed_accurately
-from pipeline import ingest
-from pipeline.arrays import open_zarr
-from pipeline.costs import Tiling, Tilings
-from pipeline.errors import ConfigError
+from figrl import embed as embed_accurately
+from figrl import ingest
+from figrl.errors import ConfigError
+from figrl.learn.setup import Tiling
+from figrl.store.arrays import open_zarr
+from tests.cutting import cut_products
 from tests.reference import DenseGraph, DensePaper, largest_angle, write_edges
 
 embed = partial(embed_accurately, preset="paper")
@@ -111,9 +111,7 @@ def small(client, tmp_path_factory):
 def test_slices_and_parts_of_the_operand_do_not_change_a_bit(client, small, monkeypatch, tiling):
     store, _ = small
     usual = np.asarray(embed(store, dim=8, sketch_size=50, client=client, seed=1).vectors)
-    tilings = Tilings(tiling, tiling)
-    monkeypatch.setattr(pipeline.learn.embed, "_agreed_tilings", lambda folder, plan: tilings)
-    monkeypatch.setattr(pipeline.api, "run_name", lambda *_: f"tiled-{tiling.slice_columns}")
+    cut_products(monkeypatch, f"tiled-{tiling.slice_columns}", tiling, tiling)
     other = embed(store, dim=8, sketch_size=50, client=client, seed=1)
     np.testing.assert_array_equal(np.asarray(other.vectors), usual)
 

@@ -1,4 +1,4 @@
-"""The d x d factor: both ways to it, and where the first one has to give up."""
+"""The d x d factor: its methods, and where the first ones have to give up."""
 
 from __future__ import annotations
 
@@ -7,22 +7,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.arrays import ensure_zarr, open_zarr, write_rows
-from pipeline.costs import Geometry
-from pipeline.learn.factor import (
-    FAN_IN,
+from figrl.engine.reduce import FAN_IN, Partials
+from figrl.engine.runner import ClusterRunner
+from figrl.learn.factor import (
+    TRUSTED,
+    Factor,
     FactorTask,
     decompose,
     factor_group,
-    factor_sketch,
+    factor_stages,
     fix_signs,
     projector,
 )
-from pipeline.run import ClusterJob
+from figrl.learn.plan import imagined_graph
+from figrl.learn.setup import Geometry, Setup, Tiling
+from figrl.learn.spec import EmbedOptions, make_spec
+from figrl.store.arrays import ArraySpec, create_array, open_zarr, write_rows
 
 
 def stored(path, matrix, chunk_rows):
-    ensure_zarr(path, shape=matrix.shape, chunks=(chunk_rows, matrix.shape[1]), dtype=np.float32)
+    create_array(ArraySpec(path, matrix.shape, (chunk_rows, matrix.shape[1])))
     write_rows(open_zarr(path), 0, matrix.astype(np.float32))
     return path
 
@@ -36,13 +40,24 @@ def with_spectrum(rows, values, seed=0):
 
 def partial_factor(tmp_path, matrix, method, *, chunk_rows=8, group_rows=16, stored_rows=None):
     sketch = stored(tmp_path / f"sketch-{method}", matrix, stored_rows or chunk_rows)
-    task = FactorTask(sketch, tmp_path, *matrix.shape, chunk_rows, group_rows, method)
+    partials = Partials(tmp_path)
+    task = FactorTask(sketch, partials, matrix.shape[1], chunk_rows, group_rows, method)
     groups = -(-matrix.shape[0] // group_rows)
     parts = []
     for group in range(groups):
         factor_group(task, group)
-        parts.append(np.load(task.partial(0, group)))
+        parts.append(np.load(partials.path(group)))
     return parts
+
+
+def factor_sketch(client, folder, sketch, shape, rows, dim):
+    """Run the stages of a factor on a sketch in groups of `rows` rows."""
+    options = EmbedOptions(preset="paper", dim=dim, sketch_size=shape[1])
+    spec = make_spec(options, nodes=shape[0], mean_degree=1.0)
+    graph, tiling = imagined_graph(shape[0], shape[0]), Tiling(shape[1], shape[0])
+    setup = Setup(graph, spec, Geometry(rows, rows), tiling, tiling, 1, folder)
+    factor = Factor("factor", sketch, folder / "work", folder / "factor", dim, tiling, TRUSTED)
+    return ClusterRunner(client, folder / "marks").run(factor_stages(setup, factor))
 
 
 @pytest.mark.parametrize(("method", "error"), [("gram", 1e-6), ("gram-double", 1e-13)])
@@ -96,19 +111,10 @@ def test_both_ways_give_the_same_decomposition(seed, columns, decay):
         (np.logspace(0, -6.5, 12), "qr"),
     ],
 )
-def test_ill_conditioned_sketches_take_a_way_to_trust(client, tmp_path, values, method):
+def test_ill_conditioned_sketches_take_a_method_to_trust(client, tmp_path, values, method):
     matrix = with_spectrum(4000, values)
     sketch = stored(tmp_path / "sketch", matrix, 128)
-    job = ClusterJob(client, tmp_path / "marks")
-    solved = factor_sketch(
-        job,
-        sketch,
-        tmp_path / "work",
-        tmp_path / "factor",
-        shape=matrix.shape,
-        geometry=Geometry(128, 128),
-        dim=10,
-    )
+    solved = factor_sketch(client, tmp_path, sketch, matrix.shape, 128, 10)
     assert solved["method"] == method
     assert solved["rank"] == 10
     found = np.asarray(open_zarr(tmp_path / "factor" / "singular_values")[...])
@@ -120,16 +126,7 @@ def test_ill_conditioned_sketches_take_a_way_to_trust(client, tmp_path, values, 
 def test_noise_is_not_taken_for_a_direction(client, tmp_path):
     matrix = with_spectrum(500, np.array([1.0, 0.5, 0, 0]))
     sketch = stored(tmp_path / "sketch", matrix, 64)
-    job = ClusterJob(client, tmp_path / "marks")
-    solved = factor_sketch(
-        job,
-        sketch,
-        tmp_path / "work",
-        tmp_path / "factor",
-        shape=matrix.shape,
-        geometry=Geometry(64, 64),
-        dim=4,
-    )
+    solved = factor_sketch(client, tmp_path, sketch, matrix.shape, 64, 4)
     assert (solved["rank"], solved["method"]) == (2, "qr")
     project = projector(tmp_path / "factor")
     assert not project[:, 2:].any()

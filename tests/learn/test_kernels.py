@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.learn.kernels import accumulate
+from figrl.learn.kernels import accumulate
 
 
 def random_entries(rng: np.random.Generator, nodes: int, entries: int) -> tuple[np.ndarray, ...]:

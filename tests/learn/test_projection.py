@@ -9,8 +9,8 @@ import scipy.stats
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.ingest.arrow import node_keys
-from pipeline.learn.projection import fill_projection, quantile_table
+from figrl.learn.projection import fill_projection, quantile_table
+from figrl.store.ids import node_keys
 
 
 def block(keys: np.ndarray, columns: int, *, seed: int = 0, first: int = 0) -> np.ndarray:

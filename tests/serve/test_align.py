@@ -6,17 +6,18 @@ import numpy as np
 import pytest
 from scipy.linalg import orthogonal_procrustes
 
-from pipeline import fold_in, ingest
-from pipeline.api import Session, learn_run, run_embed
-from pipeline.arrays import open_zarr
-from pipeline.config import EmbedConfig
-from pipeline.graph import open_graph
-from pipeline.serve.embedding import StoreView
-from pipeline.store import store_paths
+from figrl import fold_in, ingest
+from figrl.engine.session import Session
+from figrl.learn.spec import EmbedOptions
+from figrl.serve.embedding import StoreView
+from figrl.serve.runs import learn_run, run_embed
+from figrl.store.arrays import open_zarr
+from figrl.store.graph import open_graph
+from figrl.store.layout import store_paths
 from tests.learn.test_accurate import planted_edges
 from tests.reference import write_edges
 
-OPTIONS = EmbedConfig(dim=6, smoothing=3)
+OPTIONS = EmbedOptions(dim=6, smoothing=3)
 
 
 @pytest.fixture(scope="module", params=[64, 1024])

@@ -7,9 +7,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-import pipeline.serve.calls
-from pipeline import embed, export, ingest, open_store
-from pipeline.errors import BadInputError, ConfigError
+from figrl import embed, export, ingest, open_store
+from figrl.errors import BadInputError, ConfigError
 from tests.reference import write_edges
 
 IDS = ["00123", "1e5", "ü", "", "a b", "A", "0", "日本", "x" * 300]
@@ -66,7 +65,7 @@ def test_a_job_killed_after_its_delivery_can_be_run_again(
     """The marks are still there, but the parts that they stand for have gone to their place."""
     _, store = words
     with monkeypatch.context() as patch:
-        patch.setattr(pipeline.serve.calls, "remove", lambda path: None)
+        patch.setattr("figrl.serve.export.delete", lambda path: None)
         export(store, out=tmp_path / name, client=client)
     first = pq.read_table(tmp_path / name)
     assert list((store / "work").glob("export-*/marks/export/*.json"))

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline import embed as accurate
-from pipeline import fold_in, ingest
-from pipeline.arrays import open_zarr
-from pipeline.errors import BadInputError, ConfigError
+from figrl import embed as accurate
+from figrl import fold_in, ingest
+from figrl.errors import BadInputError, ConfigError
+from figrl.store.arrays import open_zarr
 from tests.learn.test_accurate import planted_edges
 from tests.learn.test_embed import embed, random_edges
 from tests.reference import DenseGraph, DensePaper, write_edges
@@ -213,7 +213,7 @@ def test_bad_rows_are_set_aside_beside_the_output(client, learnt, tmp_path):
 @pytest.mark.parametrize("rounds", [1, 2, 4])
 def test_smoothed_vectors_are_passed_on_between_new_nodes(client, tmp_path, monkeypatch, rounds):
     """Against the sums themselves; in small blocks, so that neighbours lie in others."""
-    monkeypatch.setattr("pipeline.serve.fold_calls.BLOCK_ROWS", 4)
+    monkeypatch.setattr("figrl.serve.fold_in.BLOCK_ROWS", 4)
     path = write_edges(tmp_path / "edges.parquet", planted_edges(2, weighted=True))
     ingest(path, store=tmp_path / "store", client=client, block_rows=64)
     run = accurate(tmp_path / "store", dim=6, smoothing=3, client=client)

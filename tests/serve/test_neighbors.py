@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline import embed, ingest, neighbors
-from pipeline.api import Session
-from pipeline.arrays import ensure_zarr
-from pipeline.errors import BadInputError
-from pipeline.serve.embedding import open_store
-from pipeline.serve.index import build_index
-from pipeline.serve.neighbors import search
-from pipeline.tiles import open_tiles
+from figrl import embed, ingest, neighbors
+from figrl.engine.session import Session
+from figrl.errors import BadInputError
+from figrl.serve.embedding import open_store
+from figrl.serve.index import build_index
+from figrl.serve.search import search
+from figrl.store.arrays import ArraySpec, create_array
+from figrl.store.matrix import open_matrix
 from tests.learn.test_accurate import planted_edges
 from tests.reference import write_edges
 
@@ -41,9 +41,9 @@ def test_it_is_brute_force(tmp_path_factory, seed, rows, chunk, count):
     vectors = rng.standard_normal((rows, 5)).astype(np.float32)
     vectors[rng.random(rows) < 0.1] = 0
     path = tmp_path_factory.mktemp("vectors") / "v"
-    ensure_zarr(path, shape=vectors.shape, chunks=(chunk, 5), dtype=np.float32)
+    create_array(ArraySpec(path, vectors.shape, (chunk, 5)))
     for start in range(0, rows, chunk):
-        open_tiles(path).write((start, 0), vectors[start : start + chunk])
+        open_matrix(path).write((start, 0), vectors[start : start + chunk])
     queries = rng.standard_normal((3, 5)).astype(np.float32)
     found = search(path, None, queries, count)
     expected, cosines = brute_force(vectors, queries, count)

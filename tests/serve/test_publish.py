@@ -7,21 +7,22 @@ import time
 
 import pytest
 
-from pipeline.errors import BadInputError
-from pipeline.lease import Lease, not_in_use
-from pipeline.nightly_config import KeepRuns
-from pipeline.serve.publish import (
+from figrl.errors import BadInputError
+from figrl.serve.publish import (
+    PUBLICATIONS,
+    KeepRuns,
     history,
     note_published,
     pin,
     publish_run,
-    published_runs,
     record,
     retire,
     roll_back,
+    runs_by_event,
     withdrawn_runs,
 )
-from pipeline.store import store_paths, write_manifest
+from figrl.store.layout import store_paths, write_manifest
+from figrl.store.lease import Lease, not_in_use
 
 
 @pytest.fixture
@@ -42,7 +43,7 @@ def publish(paths, *runs):
             publish_run(paths, run, lock)
 
 
-def test_history_tells_what_was_published(paths):
+def test_history_records_what_was_published(paths):
     publish(paths, "r0", "r1", "r1", "r2")
     assert paths.current_run() == "r2"
     assert [(e["action"], e["run"]) for e in history(paths)] == [
@@ -50,7 +51,7 @@ def test_history_tells_what_was_published(paths):
         ("published", "r1"),
         ("published", "r2"),
     ]
-    assert published_runs(paths) == ["r0", "r1", "r2"]
+    assert runs_by_event(paths, *PUBLICATIONS) == ["r0", "r1", "r2"]
 
 
 def test_a_publication_that_nobody_wrote_down_is_written_down_later(paths):

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.study.planted import PlantedGraph
+from figrl.study.planted import PlantedGraph
 
 
 @pytest.mark.parametrize("tail", [0.0, 0.4])

@@ -12,15 +12,15 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from pipeline.api import Session
-from pipeline.config import EmbedConfig
-from pipeline.errors import BadInputError, ConfigError
-from pipeline.study import paper
-from pipeline.study.calls import PARTS, run_study
-from pipeline.study.page import Section, Table, render, write_csv
-from pipeline.study.parts.clustering import PRESETS
-from pipeline.study.unseen import draw, learn_without
-from pipeline.study.workbench import largest_component
+from figrl.engine.session import Session
+from figrl.errors import BadInputError, ConfigError
+from figrl.learn.spec import EmbedOptions
+from figrl.study import paper
+from figrl.study.graphs import largest_component
+from figrl.study.page import Section, Table, render, write_csv
+from figrl.study.parts.clustering import PRESETS
+from figrl.study.parts.unseen import draw_held_out, learn_without
+from figrl.study.run import PARTS, run_study
 
 
 @pytest.fixture(scope="module")
@@ -139,18 +139,18 @@ def test_results_of_other_files_are_not_mixed(client, data, studied, tmp_path):
 def test_nodes_held_back_come_back(client, tmp_path):
     pairs = np.array(nx.karate_club_graph().edges())
     ids = np.unique(pairs)
-    held = draw(ids, 0.2, seed=3)
+    held = draw_held_out(ids, 0.2, seed=3)
     assert held.size == 7
-    half = learn_without(tmp_path, pairs, held, EmbedConfig(dim=3), Session(client))
-    places = half.places(ids)
+    found = learn_without(tmp_path, pairs, held, EmbedOptions(dim=3), Session(client))
+    places = found.positions(ids)
     assert (places >= 0).all()
-    assert set(held) <= set(half.new_ids)
-    assert set(half.ids).isdisjoint(half.new_ids)
-    both = np.concatenate([half.ids, half.new_ids])
+    assert set(held) <= set(found.new_ids)
+    assert set(found.ids).isdisjoint(found.new_ids)
+    both = np.concatenate([found.ids, found.new_ids])
     np.testing.assert_array_equal(both[places], ids)
-    lengths = np.linalg.norm(half.new_vectors, axis=1)
+    lengths = np.linalg.norm(found.new_vectors, axis=1)
     np.testing.assert_allclose(lengths, 1.0, atol=1e-5)
-    assert half.places(np.array([999])).tolist() == [-1]
+    assert found.positions(np.array([999])).tolist() == [-1]
 
 
 def test_the_largest_component_alone_is_left():

@@ -1,1 +1,0 @@
-"""Batch jobs: options, one call of the pipeline, an exit code."""

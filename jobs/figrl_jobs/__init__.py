@@ -1,0 +1,1 @@
+"""Batch jobs: options, one call of the library, an exit code."""

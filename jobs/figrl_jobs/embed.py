@@ -1,0 +1,60 @@
+"""``figrl embed``: from a stored graph to one vector per node.
+
+For example:
+  figrl embed --store store
+  figrl embed --store store --dim 64 --power-iterations 7
+  figrl embed --store store --preset paper --dim 100 --sketch-size 1000
+  figrl embed --store store --dim 100 --sketch-size 1000 --memory-limit 1GB
+
+The memory limit holds for each worker process. The sketch (nodes x sketch size x 4 bytes) is on
+disk and may be far larger; a run that would not fit is refused before it starts (exit code 5).
+'figrl plan' shows what it will cost. The finished run becomes the store's current one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from figrl.config import make_options
+from figrl.learn.spec import EmbedOptions
+from figrl.serve.embedding import spectrum_facts
+from figrl.serve.runs import run_embed
+from figrl.store.layout import existing_store
+from figrl_jobs.console import Cell, Report, print_facts, print_stages
+from figrl_jobs.options import Connection, config_options, job, running_options, store_option
+
+
+@job("embed", __doc__)
+@store_option
+@config_options(EmbedOptions)
+@running_options
+def command(store: str, connection: Connection, **options: Any) -> Report:
+    """Learn one vector per node of the graph that was ingested last."""
+    config = make_options(EmbedOptions, options)
+    existing_store(store)
+    with connection as session:
+        return run_embed(store, config, session)
+
+
+@command.render
+def _render(report: Report) -> None:
+    if report["already_done"]:
+        click.echo("This run was done before: nothing to do. It is the current one.")
+    products = 2 * report["spec"]["power_iterations"] + 1
+    smoothing = " with {spec[smoothing]} steps of smoothing" if report["spec"]["smoothing"] else ""
+    facts: dict[str, Cell] = {
+        "run": "{run}",
+        "graph": "{graph} ({nodes:,} nodes, {edges:,} edges)",
+        "vectors": "{dim} dimensions, from a sketch of {sketch_size:,}",
+        "made by": f"{products} products, {{spec[projection]}}, degrees + "
+        "{spec[regularization]:.3g}, {spec[representation]}" + smoothing,
+        **spectrum_facts(report),
+        "memory of a worker": "{peak_worker_bytes:bytes} at most, planned "
+        "{plan[peak_worker_bytes]:bytes}, limit {plan[memory_limit_bytes]:bytes}",
+        "took": "{seconds:duration}",
+    }
+    print_facts(report, facts)
+    print_stages(report)
+    click.echo(f"Next: figrl export --store {report['store']} --out vectors.parquet")

@@ -1,0 +1,77 @@
+"""``figrl holes``: the nodes that connect clusters.
+
+For example:
+  figrl holes --store store -n 10
+  figrl holes --store store -n 42 --clusters 1000 --runs 10000
+
+Structural holes are nodes between clusters: information passes from one to another through them.
+Nodes are clustered by k-means of their vectors and ranked by the paper's relative deviation score:
+how strongly another cluster pulls a node away from its own. --runs also simulates how far
+information spreads that starts at a hole and a tenth of its cluster: SHII is the number of nodes
+reached in other clusters per node reached in its own, under the linear threshold model (LT) and
+the independent cascade model (IC).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from figrl.analyze.holes import run_holes
+from figrl_jobs.console import Cell, Report, print_facts, print_table
+from figrl_jobs.options import Connection, job, running_options, store_option
+
+
+@job("holes", __doc__)
+@store_option
+@click.option("-n", "count", type=int, default=10, show_default=True, help="Number of holes.")
+@click.option(
+    "--clusters",
+    type=int,
+    help="Clusters of k-means; default: 100, or a tenth of the nodes if that is less.",
+)
+@click.option("--run", help="Run whose vectors are used; default: the current one.")
+@click.option(
+    "--runs",
+    type=int,
+    default=0,
+    show_default=True,
+    help="Simulations of each hole's influence; the paper has 10,000.",
+)
+@click.option(
+    "--probability",
+    type=float,
+    default=0.1,
+    show_default=True,
+    help="Probability of the independent cascade model that an edge activates a node.",
+)
+@click.option(
+    "--seed", type=int, default=0, show_default=True, help="Seed of k-means and of the simulations."
+)
+@running_options
+def command(store: str, connection: Connection, **options: Any) -> Report:
+    """Find the nodes that bridge clusters, and how far their influence reaches."""
+    with connection as session:
+        return run_holes(store, session, **options)
+
+
+@command.render
+def _render(report: Report) -> None:
+    columns: list[tuple[str, Cell]] = [
+        ("rank", "{rank}"),
+        ("id", "{id}"),
+        ("score", "{score:.4g}"),
+        ("cluster", "{cluster}"),
+        ("drawn to", "{toward}"),
+    ]
+    if report["runs"]:
+        columns += [("SHII, LT", "{shii_lt:.4g}"), ("SHII, IC", "{shii_ic:.4g}")]
+    print_table(report["holes"], columns, left=["id"])
+    facts: dict[str, Cell] = {
+        "run": "{run}",
+        "clusters": "{clusters:,} by {clustered_by}, modularity {modularity:.3f}",
+        "simulated": "{runs:,} times each" if report["runs"] else "no (--runs)",
+        "took": "{seconds:duration}",
+    }
+    print_facts(report, facts)

@@ -1,0 +1,64 @@
+"""``figrl ingest``: from edge lists to a stored graph.
+
+For example:
+  figrl ingest edges.parquet --store store
+  figrl ingest 'crawl/day=*/' --store store --source from_url --target to_url
+  figrl ingest com-dblp.txt.gz --store store
+  figrl ingest trades.csv --store store --weight amount --on-bad-edges quarantine
+
+Formats: Parquet (a file, a folder, a glob, hive partitions), CSV and TSV, and SNAP text (two or
+three columns, any white space, '#' comments); text and CSV may be gzipped. The graph is
+undirected: (u, v) and (v, u) are one edge. Repeated edges count once in a graph without weights;
+weights are summed. Self-loops are dropped and counted.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from figrl.config import make_options
+from figrl.ingestion.ingest import run_ingest
+from figrl.ingestion.options import IngestOptions
+from figrl_jobs.console import Cell, Report, print_facts, print_stages
+from figrl_jobs.options import Connection, config_options, job, running_options, store_option
+
+
+@job("ingest", __doc__)
+@click.argument("edges", nargs=-1, required=True)
+@store_option
+@config_options(IngestOptions)
+@running_options
+def command(edges: tuple[str, ...], store: str, connection: Connection, **options: Any) -> Report:
+    """Read EDGES (files, folders, globs) into the graph of a store."""
+    config = make_options(IngestOptions, options)
+    with connection as session:
+        return run_ingest(edges, store, config, session)
+
+
+@command.render
+def _render(report: Report) -> None:
+    if report["already_done"]:
+        click.echo("This input was ingested before: nothing to do.")
+    facts: dict[str, Cell] = {
+        "graph": "{graph_version}",
+        "nodes": "{nodes:,}",
+        "edges": "{edges:,}",
+        "weighted": "yes" if report["weighted"] else "no",
+        "ids": "{id_kind}",
+        "mean degree": "{mean_degree:.2f}",
+        "rows read": "{rows_read:,}",
+        "rows rejected": "{rows_rejected:,}",
+        "self-loops dropped": "{self_loops_dropped:,}",
+        "repeated edges merged": "{repeated_edges_merged:,}",
+        "nodes without edges": "{isolated_nodes:,}",
+        "row blocks": "{blocks:,} of {block_rows:,} nodes",
+        "took": "{seconds:duration}",
+    }
+    print_facts(report, facts)
+    print_stages(report)
+    if report["rows_rejected"]:
+        folder = f"{report['store']}/graph/{report['graph_version']}/quarantine"
+        click.echo(f"Rejected rows, with file, row and reason: {folder}")
+    click.echo(f"Next: figrl embed --store {report['store']}")

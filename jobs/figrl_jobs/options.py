@@ -1,0 +1,134 @@
+"""How a job is declared: shared options, options made from a model, and what its report is for."""
+
+from __future__ import annotations
+
+import functools
+import json
+import types
+import typing
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import click
+from pydantic import BaseModel
+
+from figrl.engine.cluster import connect, read_cluster_config
+from figrl.engine.session import Session
+from figrl.units import parse_memory
+from figrl_jobs.console import ConsoleMonitor, Report
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+Connection = AbstractContextManager[Session]
+"""Connects to the cluster when it is entered: after the other options were checked."""
+
+store_option = click.option(
+    "--store",
+    required=True,
+    type=click.Path(file_okay=False),
+    help="Folder of the store, on a file system that all workers share.",
+)
+cluster_option = click.option(
+    "--cluster",
+    type=click.Path(dir_okay=False),
+    help="Cluster file; default: cluster.yaml in this folder, or a local cluster on loopback.",
+)
+memory_option = click.option(
+    "--memory-limit",
+    metavar="SIZE",
+    help="Memory that each worker process may use, such as 2GB; default: all it has.",
+)
+
+
+class Job(click.Command):
+    """A command whose function returns a report; ``--json`` prints it as one JSON object."""
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        help_text = "Print one JSON object, alone, on standard output."
+        self.params.append(click.Option(["--json", "as_json"], is_flag=True, help=help_text))
+        self._render: Callable[[Report], None] = print
+
+    def render(self, function: Callable[[Report], None]) -> Callable[[Report], None]:
+        """Decorate the function that prints the report for people."""
+        self._render = function
+        return function
+
+    def call(self, params: dict[str, Any]) -> Report | None:
+        """Run the job with its parsed options."""
+        assert self.callback is not None
+        report: Report | None = self.callback(
+            **{name: value for name, value in params.items() if name != "as_json"}
+        )
+        return report
+
+    def invoke(self, ctx: click.Context) -> None:
+        """Run the job and print its report, if it has one."""
+        report = self.call(ctx.params)
+        if report is not None and ctx.params["as_json"]:
+            click.echo(json.dumps(report, indent=1))
+        elif report is not None:
+            self._render(report)
+
+
+def job(name: str, doc: str | None, **settings: Any) -> Callable[[Command], Job]:
+    """Declare a job; the docstring of its module, but for the first line, ends its help."""
+    paragraphs = (doc or "").strip().split("\n\n")[1:]
+    epilog = "\n\n".join(f"\b\n{paragraph}" for paragraph in paragraphs)
+    return click.command(name, cls=Job, epilog=epilog, context_settings=settings)
+
+
+def running_options(command: Command) -> Command:
+    """Add the options of a job that runs on a cluster, and pass it a `connection`."""
+
+    @memory_option
+    @cluster_option
+    @functools.wraps(command)
+    def connected(cluster: str | None, memory_limit: str | None, **params: Any) -> Any:
+        return command(connection=_connect(cluster, memory_limit), **params)
+
+    return typing.cast("Command", connected)
+
+
+def config_options(model: type[BaseModel]) -> Callable[[Command], Command]:
+    """Make an option of each field of a model; its description is the help text."""
+
+    def decorate(command: Command) -> Command:
+        for name, field in reversed(model.model_fields.items()):
+            help_text = field.description or ""
+            if field.default is not None:
+                help_text += f"  [default: {field.default}]"
+            option = click.option(
+                "--" + name.replace("_", "-"), type=_click_type(field.annotation), help=help_text
+            )
+            command = option(command)
+        return command
+
+    return decorate
+
+
+def _click_type(annotation: Any) -> Any:
+    if typing.get_origin(annotation) in (typing.Union, types.UnionType):
+        annotation = next(a for a in typing.get_args(annotation) if a is not type(None))
+    if typing.get_origin(annotation) is typing.Literal:
+        return click.Choice(typing.get_args(annotation))
+    return annotation
+
+
+@contextmanager
+def _connect(cluster: str | None, memory_limit: str | None) -> Iterator[Session]:
+    """Connect to the cluster of the options, with progress on standard error.
+
+    A submitted job runs on the cluster that it was submitted to: its context has the session.
+    """
+    limit = parse_memory(memory_limit) if memory_limit is not None else None
+    context = click.get_current_context(silent=True)
+    submitted = context.find_object(Session) if context is not None else None
+    if submitted is not None:
+        yield replace(submitted, memory_limit=limit)
+        return
+    config = read_cluster_config(cluster)
+    with connect(config, limit) as client, ConsoleMonitor().showing() as monitor:
+        yield Session(client, limit, monitor)

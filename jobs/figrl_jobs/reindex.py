@@ -1,0 +1,73 @@
+"""``figrl reindex``: the nightly job.
+
+For example:
+  figrl reindex --example > nightly.yaml
+  figrl reindex nightly.yaml
+  figrl reindex nightly.yaml --publish-anyway
+
+The job ingests the sources, learns vectors, aligns them with the published ones, checks them,
+publishes them in one step and deletes old runs. Without new input it does nothing. Killed at any
+moment, it resumes when it is started again. A run that a gate refuses is kept but not published
+(exit code 4).
+"""
+
+from __future__ import annotations
+
+import click
+
+from figrl.nightly.config import example_config, read_reindex_config
+from figrl.nightly.reindex import run_reindex
+from figrl_jobs.console import Cell, Report, print_facts, print_stages
+from figrl_jobs.options import Connection, job, running_options
+
+
+@job("reindex", __doc__)
+@click.argument("config", required=False, type=click.Path(dir_okay=False))
+@click.option("--example", is_flag=True, help="Print an example of a configuration.")
+@click.option("--publish-anyway", is_flag=True, help="Publish even if a gate refuses.")
+@running_options
+def command(
+    config: str | None, example: bool, publish_anyway: bool, connection: Connection
+) -> Report | None:
+    """Bring the published vectors up to date with their sources, as configured in CONFIG."""
+    if example:
+        click.echo(example_config(), nl=False)
+        return None
+    if config is None:
+        raise click.UsageError("Give a CONFIG file; --example prints one to start from.")
+    wanted = read_reindex_config(config)
+    with connection as session:
+        return run_reindex(wanted, session, publish_anyway=publish_anyway)
+
+
+@command.render
+def _render(report: Report) -> None:
+    if report["nothing_to_do"]:
+        text = f"run {report['run']} is published, and its sources have not changed."
+        click.echo(f"Nothing to do: {text}")
+        return
+    facts: dict[str, Cell] = {
+        "published": "{run}",
+        "nodes": "{nodes:,}",
+        "edges": "{edges:,}",
+        "took": "{seconds:duration}",
+    }
+    if report["alignment"] and report["alignment"]["mean_cosine"] is not None:
+        facts["cosine with last run"] = (
+            "{alignment[mean_cosine]:.3f} on average, over {alignment[compared_nodes]:,} nodes "
+            "({alignment[mean_cosine_unaligned]:.3f} before alignment)"
+        )
+    if report["certificate"]:
+        facts["certificate"] = "{certificate[meaning]}"
+    if report["carried_nodes"]:
+        facts["folded in again"] = "{carried_nodes:,} nodes that are not in the sources"
+    if report["retired"]["deleted"]:
+        facts["deleted"] = "{retired[deleted]:list} ({retired[freed_bytes]:bytes})"
+    if report["retired"]["in_use"]:
+        facts["kept, in use by readers"] = "{retired[in_use]:list}"
+    print_facts(report, facts)
+    print_stages(report)
+    refused = [gate["gate"] for gate in report["gates"] if not gate["passed"]]
+    if refused:
+        click.echo(f"Published although these gates refused: {', '.join(refused)}")
+    click.echo(f"Report: {report['report']}")

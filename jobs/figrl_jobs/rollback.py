@@ -1,0 +1,29 @@
+"""``figrl rollback``: publish an earlier run again.
+
+For example:
+  figrl rollback --store store
+  figrl rollback --store store 4f1c0ffee123
+
+This is immediate: nothing is computed. 'figrl status' lists the runs that are kept.
+"""
+
+from __future__ import annotations
+
+import click
+
+from figrl.serve.publish import roll_back
+from figrl_jobs.console import Report
+from figrl_jobs.options import job, store_option
+
+
+@job("rollback", __doc__)
+@click.argument("run", required=False)
+@store_option
+def command(run: str | None, store: str) -> Report:
+    """Publish RUN again; by default the run that was published before the current one."""
+    return roll_back(store, run)
+
+
+@command.render
+def _render(report: Report) -> None:
+    click.echo(f"Published: {report['current']} (before: {report['before'] or 'nothing'})")

@@ -1,0 +1,102 @@
+"""``figrl submit``: run a whole job on a running cluster.
+
+For example:
+  figrl submit reindex nightly.yaml --cluster cluster.yaml
+  figrl submit embed --store store --dim 64 --cluster cluster.yaml
+  figrl status --store store
+  figrl cancel --store store 20261117-030000-1a2b3c
+
+The cluster file must name a running scheduler. figrl must be installed on its workers, and they
+must see the same files. This command returns immediately. The driver runs as a task; if its worker
+dies, it is started on another one and resumes from the finished blocks.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import click
+import distributed
+
+from figrl.engine.cluster import connect, read_cluster_config
+from figrl.engine.session import Session
+from figrl.engine.submitted import new_job, submitted_log, submitted_state
+from figrl.errors import ConfigError, FigrlError
+from figrl.nightly.config import read_reindex_config
+from figrl.store.files import write_json
+from figrl.store.layout import store_paths
+from figrl_jobs.console import Report
+from figrl_jobs.options import job
+
+_JOBS = ("ingest", "embed", "fold-in", "export", "cluster", "holes", "reindex")
+_PATHS = ("store", "out", "config", "edges")
+_RETRIES = 3
+
+
+@job("submit", __doc__, ignore_unknown_options=True, allow_interspersed_args=False)
+@click.argument("job", type=click.Choice(_JOBS))
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+@click.pass_context
+def command(context: click.Context, job: str, arguments: tuple[str, ...]) -> Report:
+    """Run JOB with its ARGUMENTS on a running Dask cluster, without waiting for it."""
+    called = import_module(f"figrl_jobs.{job.replace('-', '_')}").command
+    params = called.make_context(f"figrl {job}", list(arguments)).params
+    config = read_cluster_config(params["cluster"])
+    if config.kind != "scheduler":
+        raise ConfigError(
+            "submit needs a cluster that keeps running: name its scheduler in the cluster file, "
+            "such as scheduler: tcp://127.0.0.1:8786, and give that file with --cluster."
+        )
+    params = {name: _absolute(name, value) for name, value in params.items()}
+    store = params.get("store") or _store_of(params["config"])
+    folder = new_job(store_paths(store), job, params, str(config.scheduler))
+    with connect(config) as client:
+        key = f"figrl-{folder.name}"
+        future = client.submit(
+            run_submitted, folder, job, params, key=key, retries=_RETRIES, pure=False
+        )
+        distributed.fire_and_forget(future)
+    context.params["as_json"] |= params["as_json"]
+    return {"store": str(store), "id": folder.name, "job": job, "log": str(folder / "log.jsonl")}
+
+
+def run_submitted(folder: Path, job: str, params: dict[str, Any]) -> str:
+    """Run a job as a task of the cluster; other tasks may use its thread meanwhile."""
+    command = import_module(f"figrl_jobs.{job.replace('-', '_')}").command
+    with (
+        distributed.worker_client() as client,
+        submitted_state(folder) as monitor,
+        submitted_log(folder, monitor) as log,
+    ):
+        try:
+            with click.Context(command, obj=Session(client, monitor=log.monitor)):
+                write_json(folder / "report.json", command.call(params))
+            log.event("done")
+        except FigrlError as error:
+            log.event("failed", error=error.message, exit_code=error.exit_code)
+            raise
+    return folder.name
+
+
+def _absolute(name: str, value: Any) -> Any:
+    """Make paths absolute: a worker runs in another folder."""
+    if name not in _PATHS or value is None:
+        return value
+    if isinstance(value, tuple):
+        return tuple(str(Path(path).absolute()) for path in value)
+    return str(Path(value).absolute())
+
+
+def _store_of(config: str | None) -> str:
+    if config is None:
+        raise click.UsageError("Give a CONFIG file.")
+    return read_reindex_config(config).store
+
+
+@command.render
+def _render(report: Report) -> None:
+    click.echo(f"Submitted {report['job']} as {report['id']}.")
+    click.echo(f"Progress: figrl status --store {report['store']}")
+    click.echo(f"Log: {report['log']}")

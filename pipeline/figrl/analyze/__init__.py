@@ -1,0 +1,1 @@
+"""Analysis of embeddings: clusters, structural holes, influence, metrics."""

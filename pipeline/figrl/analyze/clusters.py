@@ -1,0 +1,233 @@
+"""Clusters of the nodes of a run: the call, the labels of all rows, and clusters found before."""
+
+from __future__ import annotations
+
+import time
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import distributed
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from figrl.analyze.centers import ClusterOptions, ClusterTask, Method, prepare_centers
+from figrl.analyze.kmeans import LARGEST_WARD, nearest_center
+from figrl.analyze.metrics import modularity
+from figrl.config import make_options
+from figrl.engine.runner import ClusterRunner, map_on_workers
+from figrl.engine.session import Session
+from figrl.engine.stage import Memory, Stage, Stages, Stats, numbered
+from figrl.serve.delivery import check_target, deliver, forget_delivered, part_path, parts_beside
+from figrl.serve.embedding import Embedding, open_store
+from figrl.store import files
+from figrl.store.arrays import open_zarr
+from figrl.store.graph import Graph
+from figrl.store.ids import parquet_id_type
+from figrl.store.layout import PathLike, StorePaths, existing_store
+from figrl.store.lock import Lock, locked
+
+_DISTANCES_AT_A_TIME = _ROWS_AT_A_TIME = 1 << 22
+
+_ROW_BYTES = 128
+"""Memory of a row while its block is written: the id, its label, and both as Parquet."""
+
+_OVERLAY_NOTE = "{:,} nodes that were folded in since the run was learnt are in no cluster."
+
+
+def find_clusters(
+    store: PathLike,
+    clusters: int,
+    *,
+    method: Method = "kmeans",
+    run: str | None = None,
+    out: PathLike | None = None,
+    seed: int = 0,
+    overwrite: bool = False,
+    client: distributed.Client | None = None,
+    memory_limit: str | int | None = None,
+) -> Path:
+    """Cluster the nodes of a run by their vectors, and write Parquet: ``id``, ``cluster``.
+
+    Parameters
+    ----------
+    store : path
+    clusters : int
+        Number of clusters, from 1 to the number of nodes.
+    method : {"kmeans", "agglomerative"}
+        Agglomerative is Ward's method.
+    run : str, optional
+        By default the published run.
+    out : path, optional
+        One Parquet file if it ends in ``.parquet``, else a folder of them; by default
+        ``STORE/runs/RUN/clusters/METHOD-K.parquet``, which is replaced if it exists.
+    seed : int
+    overwrite : bool
+        Whether `out` may be replaced.
+    client : distributed.Client, optional
+        By default Dask's current client, or a local cluster.
+    memory_limit : str or int, optional
+        Memory limit of each worker process, such as ``"2GB"``; by default the worker's own.
+
+    Returns
+    -------
+    Path
+        The Parquet. Labels in row order are saved in the run, as ``clusters/METHOD-K.npy``
+        (int32).
+    """
+    session, target = Session(client, memory_limit), None if out is None else Path(out)
+    report = run_cluster(
+        store, clusters, session, run=run, out=target, overwrite=overwrite, method=method, seed=seed
+    )
+    return Path(report["out"])
+
+
+def run_cluster(
+    store: PathLike,
+    clusters: int,
+    session: Session,
+    *,
+    run: str | None = None,
+    out: Path | None = None,
+    overwrite: bool = False,
+    **options: Any,
+) -> dict[str, Any]:
+    """Cluster the nodes of a run and return a report; see `find_clusters`."""
+    asked = make_options(ClusterOptions, {"clusters": clusters, **options})
+    paths, embedding = existing_store(store), open_store(Path(store)).embedding(run)
+    asked.check(embedding.graph)
+    with clusters_locked(embedding, "cluster"):
+        return cluster_embedding(paths, embedding, asked, session, out=out, overwrite=overwrite)
+
+
+def clusters_locked(embedding: Embedding, purpose: str) -> AbstractContextManager[Lock]:
+    """Let one job at a time write or use the clusters of a run."""
+    return locked(embedding.path / "clusters", purpose)
+
+
+def cluster_embedding(
+    paths: StorePaths,
+    embedding: Embedding,
+    options: ClusterOptions,
+    session: Session,
+    *,
+    out: Path | None = None,
+    overwrite: bool = False,
+) -> dict[str, Any]:
+    """Cluster a run whose clusters are locked by the caller."""
+    started = time.perf_counter()
+    graph = embedding.graph
+    saved = _saved_labels(embedding, options)
+    target = saved.with_suffix(".parquet") if out is None else out.absolute()
+    significant = [embedding.run, options.method, options.clusters, options.seed, str(target)]
+    work = paths.work / f"cluster-{files.digest(significant)}"
+    check_target(target, work, overwrite=overwrite or out is None)
+    parts = parts_beside(target, work)
+    task = ClusterTask(graph, embedding.path / "embedding", embedding.dim, work, parts, options)
+    with session.open() as client:
+        forget_delivered(work, parts)
+        # The folder exists until the parts are delivered, so that the centres are kept too.
+        files.put(parts / ".started.tmp", b"")
+        runner = ClusterRunner(client, work / "marks", session.monitor)
+        centers = prepare_centers(runner, embedding, task, session.memory(client))
+        found = runner.run(cluster_stages(task, centers))
+        sizes = map_on_workers(client, cluster_sizes, [(task.file("labels"), options.clusters)])[0]
+        quality = modularity(graph, task.file("labels"), client=client)
+        files.delete(saved.with_suffix(".json"))
+        deliver(runner, parts, clusters_schema(graph), target)
+        files.move(task.file("labels"), saved)
+        folded = 0 if embedding.overlay is None else len(embedding.overlay)
+        report = {
+            "store": str(paths.root),
+            "run": embedding.run,
+            "method": options.method,
+            "by": found["by"],
+            "clusters": options.clusters,
+            "out": str(target),
+            "labels": str(saved),
+            "nodes": graph.nodes,
+            "smallest_cluster": int(sizes[sizes > 0].min()),
+            "largest_cluster": int(sizes.max()),
+            "empty_clusters": int((sizes == 0).sum()),
+            "modularity": round(quality, 6),
+            "notes": [*found["notes"], *([_OVERLAY_NOTE.format(folded)] if folded else [])],
+            "seconds": round(time.perf_counter() - started, 3),
+            **runner.describe(),
+        }
+        # Last, so that a report vouches for its labels.
+        files.write_json(saved.with_suffix(".json"), report)
+        files.delete(work)
+    return report
+
+
+def saved_clusters(embedding: Embedding, options: ClusterOptions) -> dict[str, Any] | None:
+    """Report of clusters that were found before, which the caller has locked; None without."""
+    labels = _saved_labels(embedding, options)
+    try:
+        report: dict[str, Any] = files.read_json(labels.with_suffix(".json"))
+        shape = files.load_array(labels, mapped=True).shape
+    except (OSError, ValueError):
+        # Missing, or cut off by a power failure: the clusters are computed again.
+        return None
+    # The store may have been moved since.
+    return {**report, "labels": str(labels)} if shape == (embedding.graph.nodes,) else None
+
+
+def _saved_labels(embedding: Embedding, options: ClusterOptions) -> Path:
+    """File of the labels in row order."""
+    return embedding.path / "clusters" / f"{options.name}.npy"
+
+
+def clusters_schema(graph: Graph) -> pa.Schema:
+    """Columns of the Parquet."""
+    return pa.schema({"id": parquet_id_type(graph.id_kind), "cluster": pa.int32()})
+
+
+def cluster_stages(task: ClusterTask, centers: Stage) -> Stages[Stats]:
+    """Find the centres and label all rows; return the statistics of the centres."""
+    found = yield centers
+    count = task.count_centers(LARGEST_WARD)
+    distances = 8 * max(_DISTANCES_AT_A_TIME, count) + 12 * count * task.dim
+    rows = task.graph.block_rows * (12 * task.dim + _ROW_BYTES)
+    memory = Memory(task_bytes=distances + rows)
+    reads = (task.embedding, task.file("centers"), task.file("groups"))
+    yield Stage("labels", label_block, numbered(task, task.graph.blocks), memory, reads)
+    return found.only
+
+
+def label_block(task: ClusterTask, block: int) -> Stats:
+    """Label the rows of a block by their nearest centre; write the labels and the Parquet."""
+    start, stop = task.graph.block_range(block)
+    labels = _labels_of(task, start, stop)
+    files.write_stretch(task.file("labels"), start, labels)
+    schema = clusters_schema(task.graph)
+    ids = task.graph.index.ids_of(start, stop).cast(schema.field("id").type)
+    path = part_path(task.parts, block)
+    with files.atomic_write(path) as aside:
+        pq.write_table(pa.table([ids, pa.array(labels)], schema), aside, use_dictionary=False)
+    return {"rows": stop - start, "written_bytes": labels.nbytes + files.size_bytes(path)}
+
+
+def _labels_of(task: ClusterTask, start: int, stop: int) -> npt.NDArray[np.int32]:
+    if files.exists(task.file("known")):
+        return np.array(files.load_array(task.file("known"), mapped=True)[start:stop])
+    embedding = open_zarr(task.embedding)
+    centers, groups = files.load_array(task.file("centers")), files.load_array(task.file("groups"))
+    rows = max(min(embedding.chunks[0], _DISTANCES_AT_A_TIME // len(centers)), 1)
+    labels = np.empty(stop - start, np.int32)
+    for begin in range(start, stop, rows):
+        end = min(begin + rows, stop)
+        nearest = nearest_center(np.asarray(embedding[begin:end]), centers)
+        labels[begin - start : end - start] = groups[nearest]
+    return labels
+
+
+def cluster_sizes(labels: Path, clusters: int) -> npt.NDArray[np.int64]:
+    """Nodes of each cluster."""
+    found = files.load_array(labels, mapped=True)
+    sizes = np.zeros(clusters, np.int64)
+    for start in range(0, found.size, _ROWS_AT_A_TIME):
+        sizes += np.bincount(found[start : start + _ROWS_AT_A_TIME], minlength=clusters)
+    return sizes

@@ -1,0 +1,1 @@
+"""Benchmarks: figrl against alternatives, and the rates of the machine."""

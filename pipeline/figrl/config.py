@@ -1,0 +1,100 @@
+"""Everything that can be asked for: one base model, one reader of YAML, one formatter of errors."""
+
+from __future__ import annotations
+
+import difflib
+import typing
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from figrl.errors import ConfigError
+
+
+class Options(BaseModel):
+    """Base of all options: immutable, and unknown names are errors."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    def significant(self) -> dict[str, Any]:
+        """Options that change the result, as JSON can hold them."""
+        return self.model_dump(mode="json")
+
+
+Model = TypeVar("Model", bound=Options)
+
+
+def make_options(model: type[Model], given: dict[str, Any]) -> Model:
+    """Build options of a command or a call; None means that an option was not given."""
+    chosen = {name: value for name, value in given.items() if value is not None}
+    try:
+        return model(**chosen)
+    except ValidationError as error:
+        raise ConfigError(f"{_problems(error, model, option=True)}.") from error
+
+
+def read_yaml(path: Path, model: type[Model], *, what: str, hint: str) -> Model:
+    """Read and check a YAML file; all mistakes in it are named at once.
+
+    Parameters
+    ----------
+    path : Path
+    model : type
+    what : str
+        What the file is, for a person: "the cluster file".
+    hint : str
+        Added to the error of a file that holds no keys at all.
+    """
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+    except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{what} {path} cannot be read: {error}.") from error
+    if not isinstance(content, dict):
+        raise ConfigError(f"{path}: it has to hold keys and values. {hint}")
+    try:
+        return model.model_validate(content)
+    except ValidationError as error:
+        raise ConfigError(f"{path}: {_problems(error, model)}.") from error
+
+
+def _problems(error: ValidationError, model: type[BaseModel], *, option: bool = False) -> str:
+    """Format what is wrong with each value, in the words of the command or of the file."""
+    return "; ".join(_problem(problem, model, option=option) for problem in error.errors())
+
+
+def _problem(problem: Any, model: type[BaseModel], *, option: bool) -> str:
+    place = ".".join(str(part) for part in problem["loc"])
+    if problem["type"] == "extra_forbidden":
+        known = _keys_at(model, problem["loc"][:-1])
+        close = difflib.get_close_matches(str(problem["loc"][-1]), known, n=1, cutoff=0.5)
+        meant = f"did you mean '{close[0]}'?" if close else f"known: {', '.join(known)}"
+        return f"there is no {'option' if option else 'key'} '{place}'; {meant}"
+    if problem["type"] == "missing":
+        return f"the key '{place}' is missing"
+    reason = problem["msg"].removeprefix("Value error, ")
+    if not place:
+        return str(reason)
+    name = "--" + place.replace("_", "-") if option else place
+    return f"{name} is {problem['input']!r}: {reason}"
+
+
+def _keys_at(model: type[BaseModel], place: Sequence[Any]) -> list[str]:
+    """Keys that are known at a place of a model."""
+    for part in place:
+        if isinstance(part, str) and part in model.model_fields:
+            model = section_model(model, part) or model
+    return sorted(field.alias or name for name, field in model.model_fields.items())
+
+
+def section_model(model: type[BaseModel], name: str) -> type[BaseModel] | None:
+    """Model of a section of a configuration; None where the field is a plain value."""
+
+    def models(annotation: Any) -> list[type[BaseModel]]:
+        if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+            return [annotation]
+        return [found for part in typing.get_args(annotation) for found in models(part)]
+
+    return next(iter(models(model.model_fields[name].annotation)), None)

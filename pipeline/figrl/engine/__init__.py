@@ -1,0 +1,1 @@
+"""How blocks run: stages, the runners, worker state, clusters, submitted jobs."""

@@ -1,0 +1,250 @@
+"""cluster.yaml: where the work runs.
+
+One of three: a local cluster (the default), the address of a running scheduler, or any cluster
+class by its import path.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import dask
+import distributed
+from dask.system import CPU_COUNT
+from distributed.comm.addressing import get_address_host_port
+from distributed.system import MEMORY_LIMIT
+from pydantic import Field, field_validator, model_validator
+
+from figrl.config import Options, read_yaml
+from figrl.errors import ConfigError, ResourceError
+from figrl.units import human_bytes, memory_bytes, parse_memory
+
+_WORKER_WAIT_SECONDS = 60.0
+
+
+class LocalCluster(Options):
+    """Worker processes on this machine, bound to loopback."""
+
+    workers: int | None = Field(None, ge=1)
+    threads_per_worker: int | None = Field(None, ge=1)
+    memory_limit: str | None = None
+    dashboard_address: str = "127.0.0.1:0"
+
+    @field_validator("memory_limit")
+    @classmethod
+    def _is_a_size(cls, value: str | None) -> str | None:
+        if value is not None:
+            memory_bytes(value)
+        return value
+
+    def shape(self) -> tuple[int, int]:
+        """Processes and threads of each; by default one process for every four cores."""
+        cores = CPU_COUNT
+        workers = self.workers or max(1, cores // 4)
+        return workers, self.threads_per_worker or max(1, cores // workers)
+
+    def limit_bytes(self, limit_bytes: int | None) -> int:
+        """Memory of each process; no more than the machine has, which is what Dask grants."""
+        if limit_bytes is None and self.memory_limit is not None:
+            limit_bytes = parse_memory(self.memory_limit)
+        return min(limit_bytes or int(MEMORY_LIMIT // self.shape()[0]), int(MEMORY_LIMIT))
+
+
+class Adapt(Options):
+    """Let the cluster grow and shrink between two sizes."""
+
+    minimum: int = Field(1, ge=0)
+    maximum: int = Field(ge=1)
+
+
+class CustomCluster(Options):
+    """Any cluster class, such as those of dask-jobqueue or dask-kubernetes."""
+
+    class_path: str = Field(alias="class")
+    arguments: dict[str, Any] = Field(default_factory=dict)
+    scale: int | None = Field(None, ge=1)
+    adapt: Adapt | None = None
+
+
+class ClusterConfig(Options):
+    """The whole of cluster.yaml; exactly one section is given."""
+
+    local: LocalCluster | None = None
+    scheduler: str | None = None
+    custom: CustomCluster | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_section(cls, value: Any) -> Any:
+        if isinstance(value, dict) and len(value) > 1:
+            given = ", ".join(str(key) for key in value)
+            raise ValueError(f"give exactly one of local, scheduler or custom; it has {given}")
+        return value
+
+    @field_validator("scheduler", "custom", mode="before")
+    @classmethod
+    def _is_given(cls, value: Any) -> Any:
+        if value is None:
+            raise ValueError("nothing is given; leave the section out for a local cluster")
+        return value
+
+    @field_validator("scheduler")
+    @classmethod
+    def _is_an_address(cls, value: str) -> str:
+        try:
+            get_address_host_port(value)
+        except ValueError as error:
+            raise ValueError(f"{error}; write for example tcp://127.0.0.1:8786") from error
+        return value
+
+    @property
+    def kind(self) -> Literal["local", "scheduler", "custom"]:
+        """Which of the three it is."""
+        if self.scheduler is not None:
+            return "scheduler"
+        return "custom" if self.custom is not None else "local"
+
+
+def read_cluster_config(file: str | os.PathLike[str] | None = None) -> ClusterConfig:
+    """Read a cluster file; without one, ``cluster.yaml`` of this folder or a local cluster."""
+    path = Path(file) if file is not None else Path("cluster.yaml")
+    if file is None and not path.exists():
+        return ClusterConfig()
+    hint = "Give one of the sections local, scheduler or custom."
+    return read_yaml(path, ClusterConfig, what="The cluster file", hint=hint)
+
+
+@dataclass(frozen=True)
+class ClusterMemory:
+    """What the workers of a cluster offer: the smallest memory and the most threads."""
+
+    workers: int
+    threads: int
+    limit_bytes: int
+
+    # Dask stops giving tasks to a worker whose process holds 80 % of its limit, and a shared
+    # operand is held between tasks: a plan that came near would never end.
+    usable_share = 0.75
+
+    @property
+    def allowed_bytes(self) -> int:
+        """Bytes that a plan may use in a worker process."""
+        return int(self.limit_bytes * self.usable_share)
+
+    def describe(self) -> str:
+        """One line for a person."""
+        return (
+            f"{self.workers} worker{'s' if self.workers != 1 else ''} with up to "
+            f"{self.threads} thread{'s' if self.threads != 1 else ''} and "
+            f"{human_bytes(self.limit_bytes)} each"
+        )
+
+
+def cluster_memory(client: distributed.Client, limit_bytes: int | None) -> ClusterMemory:
+    """Ask the workers for their memory, at most `limit_bytes`, and their threads."""
+    # A task, for an adaptive cluster may start its first worker only when there is work.
+    first = client.submit(os.getpid, pure=False)
+    with suppress(TimeoutError):
+        first.result(timeout=_WORKER_WAIT_SECONDS)
+    offers = client.run(_offer, on_error="ignore")
+    if not offers:
+        raise ResourceError(
+            "The Dask cluster has no worker that answers. Start one, with figrl installed where it "
+            "runs, and try again."
+        )
+    threads = max(threads for threads, _ in offers.values())
+    memory = min(memory for _, memory in offers.values())
+    return ClusterMemory(len(offers), threads, min(memory, limit_bytes or memory))
+
+
+def _offer(dask_worker: distributed.Worker) -> tuple[int, int]:
+    limit = dask_worker.memory_manager.memory_limit or MEMORY_LIMIT
+    return int(dask_worker.state.nthreads), int(limit)
+
+
+def planned_memory(config: ClusterConfig, limit_bytes: int | None) -> ClusterMemory:
+    """What the workers offer; a local cluster need not be started to know it."""
+    if config.kind == "local":
+        local = config.local or LocalCluster()
+        workers, threads = local.shape()
+        return ClusterMemory(workers, threads, local.limit_bytes(limit_bytes))
+    with connect(config, limit_bytes) as client:
+        return cluster_memory(client, limit_bytes)
+
+
+@contextmanager
+def connect(config: ClusterConfig, limit_bytes: int | None = None) -> Iterator[distributed.Client]:
+    """Start or reach the cluster, and leave it as it was found.
+
+    `limit_bytes` replaces the memory limit of a local cluster's processes.
+    """
+    target: AbstractContextManager[Any] = nullcontext(config.scheduler)
+    if config.custom is not None:
+        target = _custom_cluster(config.custom)
+    elif config.scheduler is None:
+        target = _local_cluster(config.local or LocalCluster(), limit_bytes)
+    with target as cluster:
+        try:
+            client = distributed.Client(cluster, set_as_default=False)
+        except (OSError, TimeoutError, ValueError) as error:
+            raise ResourceError(
+                f"No Dask scheduler answers at {cluster} ({error}). Start it, or correct the "
+                "address in the cluster file."
+            ) from error
+        with client:
+            yield client
+
+
+@contextmanager
+def _local_cluster(local: LocalCluster, limit_bytes: int | None) -> Iterator[Any]:
+    workers, threads = local.shape()
+    cluster = distributed.LocalCluster(
+        n_workers=workers,
+        threads_per_worker=threads,
+        memory_limit=local.limit_bytes(limit_bytes),
+        processes=True,
+        host="127.0.0.1",
+        dashboard_address=local.dashboard_address,
+        worker_dashboard_address=None,
+        # The error of a block comes back to the job; there is no need to hear of it twice.
+        silence_logs=logging.CRITICAL,
+    )
+    # A worker that dies is started again, but Dask dismisses it for good if it happens to be away
+    # at one moment, 15 s after a death: with the last one dismissed, a job would wait for ever.
+    with dask.config.set({"distributed.deploy.lost-worker-timeout": "365 days"}), cluster:
+        yield cluster
+
+
+@contextmanager
+def _custom_cluster(custom: CustomCluster) -> Iterator[Any]:
+    module, _, name = custom.class_path.rpartition(".")
+    try:
+        kind = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError(
+            f"custom.class: '{custom.class_path}' cannot be imported ({error}). Give the import "
+            "path of a cluster class, such as dask_jobqueue.SLURMCluster, and install its package."
+        ) from error
+    try:
+        cluster = kind(**custom.arguments)
+    except Exception as error:
+        # Every class has its own way to refuse, and Dask wraps the reason.
+        reason = error.__cause__ or error
+        raise ConfigError(
+            f"{custom.class_path} does not start with these custom.arguments: {reason}."
+        ) from error
+    if not hasattr(cluster, "scheduler_address"):
+        raise ConfigError(f"custom.class: '{custom.class_path}' is not a Dask cluster class.")
+    with cluster:
+        if custom.adapt is not None:
+            cluster.adapt(minimum=custom.adapt.minimum, maximum=custom.adapt.maximum)
+        elif custom.scale is not None:
+            cluster.scale(custom.scale)
+        yield cluster

@@ -1,0 +1,56 @@
+"""Where a call runs, and who watches it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+
+import distributed
+
+from figrl.engine.cluster import ClusterMemory, cluster_memory, connect, read_cluster_config
+from figrl.engine.stage import Monitor, Silent
+from figrl.errors import ConfigError
+from figrl.units import parse_memory
+
+
+@dataclass(frozen=True)
+class Session:
+    """A Dask client, a memory limit per worker process, and a monitor.
+
+    Without a client, a call takes Dask's current one, or starts a local cluster.
+    """
+
+    client: distributed.Client | None = None
+    memory_limit: str | int | None = None
+    monitor: Monitor = field(default_factory=Silent)
+
+    def connected(self) -> distributed.Client:
+        """The client, which has to be there."""
+        if self.client is None:
+            raise ConfigError("There is no Dask client.")
+        return self.client
+
+    @property
+    def limit_bytes(self) -> int | None:
+        """The memory limit per worker process, in bytes."""
+        if isinstance(self.memory_limit, str):
+            return parse_memory(self.memory_limit)
+        return self.memory_limit
+
+    def memory(self, client: distributed.Client) -> ClusterMemory:
+        """What the workers offer, within the limit."""
+        return cluster_memory(client, self.limit_bytes)
+
+    @contextmanager
+    def open(self) -> Iterator[distributed.Client]:
+        """Yield the session's client, or Dask's current one, or that of a new local cluster."""
+        client = self.client
+        if client is None:
+            with suppress(ValueError):
+                client = distributed.get_client()
+        if client is not None:
+            yield client
+            return
+        with connect(read_cluster_config(), self.limit_bytes) as started:
+            yield started

@@ -1,0 +1,157 @@
+"""The job of ingest: edges in any form to a stored graph, stage by stage."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from figrl.engine.cluster import ClusterMemory
+from figrl.engine.runner import Runner
+from figrl.engine.stage import RESERVED_BYTES, StageResult, Stages, Stats
+from figrl.errors import BadInputError, IdTypeChangedError, ResourceError
+from figrl.ingestion.format import SourceFile
+from figrl.ingestion.ids import IdTask, id_stages
+from figrl.ingestion.options import IngestOptions
+from figrl.ingestion.partition import BUILD_BYTES_PER_ENTRY, BuildTask, build_stage
+from figrl.ingestion.scan import SCAN_BYTES_PER_EDGE, ScanTask, chunk_names, scan_stage
+from figrl.ingestion.shuffle import RELABEL_BYTES_PER_EDGE, Shuffle, relabel_stage
+from figrl.ingestion.sources import agree, split_into_pieces
+from figrl.store.files import delete, exists, free_bytes, read_json, write_json
+from figrl.store.graph import choose_block_rows
+from figrl.store.ids import IdKind
+from figrl.units import human_bytes
+
+_MIN_CHUNK_EDGES, _MAX_CHUNK_EDGES = 1 << 14, 1 << 20
+
+
+@dataclass(frozen=True)
+class IngestSizes:
+    """How much of the input is in memory at a time; the result does not depend on it."""
+
+    chunk_edges: int
+    range_bytes: int
+    build_entries: int
+    id_kind: IdKind
+
+    @classmethod
+    def for_memory(cls, memory: ClusterMemory, id_kind: IdKind) -> IngestSizes:
+        """Choose sizes that fit the memory of each thread of a worker."""
+        task_bytes = (memory.allowed_bytes - RESERVED_BYTES) // memory.threads
+        per_edge = max(SCAN_BYTES_PER_EDGE, RELABEL_BYTES_PER_EDGE)
+        if task_bytes < per_edge * _MIN_CHUNK_EDGES:
+            needed = RESERVED_BYTES + memory.threads * per_edge * _MIN_CHUNK_EDGES
+            raise ResourceError(
+                f"ingest needs at least {human_bytes(needed / memory.usable_share)} for a worker "
+                f"with {memory.threads} threads; each has {human_bytes(memory.limit_bytes)}. Raise "
+                "--memory-limit, or give the workers fewer threads in the cluster file."
+            )
+        return cls(
+            chunk_edges=min(1 << int(math.log2(task_bytes / per_edge)), _MAX_CHUNK_EDGES),
+            range_bytes=min(task_bytes, 256 << 20),
+            build_entries=min(task_bytes // BUILD_BYTES_PER_ENTRY, 1 << 23),
+            id_kind=id_kind,
+        )
+
+    @classmethod
+    def begun_in(cls, work: Path, wanted: IngestSizes) -> IngestSizes:
+        """Sizes of the unfinished work in a folder, if they fit the memory; else start over."""
+        path = work / "state.json"
+        if exists(path):
+            begun = cls(**read_json(path))
+            names = ("chunk_edges", "range_bytes", "build_entries")
+            if all(getattr(begun, name) <= getattr(wanted, name) for name in names):
+                return begun
+        # What lies there without a state was begun by an earlier version.
+        delete(work)
+        write_json(path, vars(wanted))
+        return wanted
+
+
+def build_graph(
+    runner: Runner,
+    files: Sequence[SourceFile],
+    options: IngestOptions,
+    memory: ClusterMemory,
+    folder: Path,
+) -> Stats:
+    """Run all stages of ingest; see `ingest_stages`. The marks lie below ``folder / "work"``."""
+    return runner.run(ingest_stages(files, options, memory, folder, runner.monitor.note))
+
+
+def ingest_stages(
+    files: Sequence[SourceFile],
+    options: IngestOptions,
+    memory: ClusterMemory,
+    folder: Path,
+    note: Callable[[str], None],
+) -> Stages[Stats]:
+    """All stages of ingest.
+
+    `folder`: folder of the graph. Unfinished work lies in its sub-folder ``work``. `note`: shows a
+    message to the user. Returns the section ``graph`` of the manifest.
+    """
+    work = folder / "work"
+    id_kind, weighted = agree(files, options)
+    sizes = IngestSizes.begun_in(work, IngestSizes.for_memory(memory, id_kind))
+    pieces = split_into_pieces(files)
+    task = ScanTask(
+        folder=work / "scan",
+        quarantine=folder / "quarantine",
+        id_kind=id_kind,
+        # A typed format states what its ids are, and text beside it has to hold the same.
+        strict_ids=options.ids != "auto" or any(file.typed for file in files),
+        fail=options.on_bad_edges == "fail",
+        chunk_edges=sizes.chunk_edges,
+    )
+    scanned: StageResult | None = None
+    if sizes.id_kind == id_kind:
+        try:
+            scanned = yield scan_stage("scan", task, pieces)
+        except IdTypeChangedError as changed:
+            note(f"Ids are not all integers ({changed}): reading them as text.")
+            sizes = replace(sizes, id_kind="string")
+            write_json(work / "state.json", vars(sizes))
+    if scanned is None:
+        # Tasks that still read ids as integers may write chunks and marks yet, so reading them as
+        # text is a stage of its own.
+        task = replace(task, folder=work / "rescan", id_kind=sizes.id_kind)
+        scanned = yield scan_stage("rescan", task, pieces, frees=(work / "scan",))
+    if scanned.total("ids") == 0:
+        raise BadInputError(
+            f"{files[0].path}{' and the other files hold' if len(files) > 1 else ' holds'} no edge "
+            f"that can be used ({scanned.total('rejected')} rows were rejected). Give at least one."
+        )
+    id_task = IdTask(task.folder, work / "bounds.arrow", folder / "ids")
+    index = yield from id_stages(id_task, scanned, sizes.range_bytes)
+    entries = 2 * scanned.total("edges")
+    needed, free = entries * (28 if weighted else 14), free_bytes(work)
+    if needed > free and not exists(work / "marks" / "relabel"):
+        raise ResourceError(
+            f"ingest needs about {human_bytes(needed)} of disk at {folder}, and "
+            f"{human_bytes(free)} are free. Free some, or put the store elsewhere."
+        )
+    block_rows = options.block_rows or choose_block_rows(len(index), entries)
+    shuffle = Shuffle(work / "shuffle", index, block_rows, weighted)
+    yield relabel_stage(shuffle, task.folder, chunk_names(scanned), sizes.chunk_edges)
+    built = yield build_stage(BuildTask(folder, task.folder, shuffle, sizes.build_entries))
+    blocks = list(built.stats.values())
+    return {
+        "nodes": len(index),
+        "edges": built.total("entries") // 2,
+        "block_rows": block_rows,
+        "blocks": shuffle.blocks,
+        "largest_block_edges": max(stats["entries"] for stats in blocks),
+        "id_kind": sizes.id_kind,
+        "id_starts": list(index.starts),
+        "weighted": any(stats["weighted"] for stats in blocks),
+        # Correctly rounded, so it does not depend on the order in which blocks were done.
+        "mean_degree": math.fsum(stats["total_degree"] for stats in blocks) / len(index),
+        "max_neighbours": max(stats["max_neighbours"] for stats in blocks),
+        "isolated_nodes": built.total("isolated"),
+        "rows_read": scanned.total("rows"),
+        "rows_rejected": scanned.total("rejected"),
+        "self_loops_dropped": scanned.total("self_loops"),
+        "repeated_edges_merged": scanned.total("edges") - built.total("entries") // 2,
+    }

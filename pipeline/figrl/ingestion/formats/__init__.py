@@ -1,0 +1,51 @@
+"""The edge formats.
+
+To add one, write a module that ends in a `FORMAT` (see `figrl.ingestion.format`), and add it to the
+table below.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+
+from figrl.errors import BadInputError
+from figrl.ingestion.format import Format, Piece, RawBatch
+from figrl.ingestion.formats import csv, parquet, text
+
+FORMATS = (parquet.FORMAT, csv.FORMAT, text.FORMAT)
+_BY_SUFFIX = {suffix: known for known in FORMATS for suffix in known.suffixes}
+SUFFIXES = ", ".join(sorted(_BY_SUFFIX))
+
+
+def format_of(path: str) -> Format:
+    """Format of a file, by its ending."""
+    suffix = Path(path.removesuffix(".gz")).suffix.lower()
+    if suffix not in _BY_SUFFIX:
+        raise BadInputError(
+            f"{path}: files that end in '{suffix or Path(path).name}' are not known. Known: "
+            f"{SUFFIXES}; text and CSV may be gzipped (.gz). Rename the file, or name a glob "
+            "pattern that leaves it out."
+        )
+    return _BY_SUFFIX[suffix]
+
+
+def read_piece(piece: Piece) -> Iterator[RawBatch]:
+    """Read a piece of the input, a batch at a time."""
+    known = format_of(piece.file.path)
+    with readable(piece.file.path, known):
+        yield from known.read(piece)
+
+
+@contextmanager
+def readable(path: str, known: Format) -> Iterator[None]:
+    """Turn errors of reading into one that names the file and its format."""
+    try:
+        yield
+    except (OSError, EOFError, pa.ArrowInvalid) as error:
+        raise BadInputError(
+            f"{path}: cannot be read as {known.name}: {error}. Repair the file or leave it out."
+        ) from error

@@ -1,0 +1,203 @@
+"""Last stage of ingest, ``build``: each row block sorts and merges its edges and is written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from figrl.engine.stage import Memory, Stage, Stats, numbered
+from figrl.errors import ResourceError
+from figrl.ingestion.ids import all_chunks
+from figrl.ingestion.shuffle import Shuffle
+from figrl.store.arrays import ArraySpec, open_zarr, write_rows
+from figrl.store.files import size_bytes
+from figrl.store.graph import ROW_GROUP_EDGES, edges_path, write_edges
+from figrl.store.ids import node_keys
+from figrl.units import human_bytes
+
+BUILD_BYTES_PER_ENTRY = 72
+"""Peak memory of a build per entry (one direction of an edge) that is sorted at a time."""
+
+BUILD_BYTES_PER_ROW = 64
+"""Peak memory of a build per row of the block: degrees, numbers of neighbours, ids, keys."""
+
+Part = tuple[npt.NDArray[Any], ...]
+"""Rows within the block and columns of entries, sorted, and their weights where there are any."""
+
+
+@dataclass(frozen=True)
+class BuildTask:
+    """Parameters shared by all row blocks."""
+
+    graph: Path
+    scan: Path
+    shuffle: Shuffle
+    max_entries: int
+
+
+def build_stage(task: BuildTask) -> Stage:
+    """Write all row blocks of the graph."""
+    shuffle = task.shuffle
+    shape, chunks = (len(shuffle.index),), (shuffle.block_rows,)
+    entries, rows = BUILD_BYTES_PER_ENTRY * task.max_entries, BUILD_BYTES_PER_ROW * chunks[0]
+    return Stage(
+        "build",
+        build_block,
+        numbered(task, shuffle.blocks),
+        memory=Memory(task_bytes=entries + rows),
+        reads=(shuffle.folder, shuffle.index.folder),
+        writes=(
+            ArraySpec(task.graph / "degrees", shape, chunks, "float64"),
+            ArraySpec(task.graph / "keys", shape, chunks, "uint64"),
+        ),
+    )
+
+
+def build_block(task: BuildTask, number: int) -> Stats:
+    """Sort and merge the edges of a row block; write edges, degrees and keys."""
+    block, shuffle = RowBlock(task, number), task.shuffle
+    weighted = shuffle.weighted and not block.all_weights_are_one()
+    start, stop = shuffle.block_range(number)
+    degrees = np.zeros(stop - start)
+    counts = np.zeros(degrees.size, np.int64)
+    fields = [("row", pa.int64()), ("column", pa.int64()), ("weight", pa.float64())]
+    schema = pa.schema(fields if weighted else fields[:2])
+    path = edges_path(task.graph, number)
+
+    def tables() -> Iterator[pa.Table]:
+        nonlocal degrees, counts
+        for rows, *others in row_groups(block.merged_parts()):
+            weights = others[1] if shuffle.weighted else None
+            degrees += np.bincount(rows, weights, minlength=degrees.size)
+            counts += np.bincount(rows, minlength=degrees.size)
+            columns = [rows + start, *others]
+            yield pa.table([pa.array(column) for column in columns[: len(schema)]], schema)
+
+    write_edges(path, tables(), schema)
+    ids = shuffle.index.ids_of(start, stop)
+    write_rows(open_zarr(task.graph / "degrees"), start, degrees)
+    write_rows(open_zarr(task.graph / "keys"), start, node_keys(ids))
+    return {
+        "entries": int(counts.sum()),
+        "weighted": weighted,
+        "max_neighbours": int(counts.max(initial=0)),
+        "isolated": int((counts == 0).sum()),
+        "total_degree": float(degrees.sum()),
+        "written_bytes": size_bytes(path) + 16 * degrees.size,
+    }
+
+
+@dataclass(frozen=True)
+class RowBlock:
+    """The entries of one row block in the shuffle."""
+
+    task: BuildTask
+    number: int
+
+    @cached_property
+    def chunks(self) -> list[str]:
+        """Names of all chunks, in the order of the input."""
+        return [chunk.name for chunk in all_chunks(self.task.scan)]
+
+    def all_weights_are_one(self) -> bool:
+        """Whether all weights, single and merged, are 1, so that the column can be left out."""
+        shuffle = self.task.shuffle
+        for chunk in self.chunks:
+            if (shuffle.read(chunk, self.number, "weights") != 1).any():
+                return False
+        return all(bool((part[2] == 1).all()) for part in self.merged_parts())
+
+    def merged_parts(self) -> Iterator[Part]:
+        """Merged edges, sorted by row then column, as many rows at a time as fit the memory."""
+        bits = self.task.shuffle.column_bits
+        for first, last in self._row_cuts():
+            keys, *weights = self._gather(first, last)
+            if not weights:
+                keys.sort()
+                keys = keys[_is_first(keys)]
+            else:
+                order = np.argsort(keys, kind="stable")
+                keys = keys[order]
+                begins = np.flatnonzero(_is_first(keys))
+                keys = keys[begins]
+                if keys.size:
+                    weights = [np.add.reduceat(weights[0][order], begins)]
+            yield keys >> bits, keys & ((1 << bits) - 1), *weights
+
+    def _gather(self, first: int, last: int) -> Part:
+        """Entries in the rows from `first` up to `last`, in the order of the input, and weights."""
+        shuffle = self.task.shuffle
+        low, high = first << shuffle.column_bits, last << shuffle.column_bits
+        keys, weights = [], []
+        for chunk in self.chunks:
+            found = shuffle.read(chunk, self.number, "keys")
+            chosen = (found >= low) & (found < high)
+            keys.append(found[chosen])
+            if shuffle.weighted:
+                weights.append(shuffle.read(chunk, self.number, "weights")[chosen])
+        return tuple(np.concatenate(column) for column in (keys, weights) if column)
+
+    def _row_cuts(self) -> list[tuple[int, int]]:
+        """Rows of the block in runs whose entries fit the memory."""
+        shuffle, most = self.task.shuffle, self.task.max_entries
+        parts = [shuffle.part(chunk, self.number) for chunk in self.chunks]
+        if sum(stop - start for start, stop in parts) <= most:
+            return [(0, shuffle.block_rows)]
+        counts = np.zeros(shuffle.block_rows, np.int64)
+        for chunk in self.chunks:
+            rows = shuffle.read(chunk, self.number, "keys") >> shuffle.column_bits
+            counts += np.bincount(rows, minlength=counts.size)
+        if counts.max() > most:
+            row = shuffle.block_range(self.number)[0] + int(counts.argmax())
+            [node] = shuffle.index.ids_of(row, row + 1)
+            needed = human_bytes(int(counts.max()) * BUILD_BYTES_PER_ENTRY)
+            raise ResourceError(
+                f"Node {node.as_py()!r} alone has {counts.max()} edges in the input, and sorting "
+                f"them takes about {needed}. Give the workers more memory (--memory-limit, or the "
+                "cluster file), or fewer threads each."
+            )
+        cuts, total, begin = [], 0, 0
+        ends = np.cumsum(counts)
+        while begin < counts.size:
+            end = int(np.searchsorted(ends, total + most, side="right"))
+            cuts.append((begin, end))
+            total, begin = int(ends[end - 1]), end
+        return cuts
+
+
+def _is_first(keys: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    """Where a key differs from the one before it."""
+    first = np.ones(keys.size, bool)
+    np.not_equal(keys[1:], keys[:-1], out=first[1:])
+    return first
+
+
+def row_groups(parts: Iterator[Part]) -> Iterator[Part]:
+    """Cut parts into row groups, which do not depend on how many rows were sorted at a time."""
+    waiting: list[Part] = []
+    room = ROW_GROUP_EDGES
+    for part in parts:
+        start, size = 0, part[0].size
+        while size - start >= room:
+            yield _joined([*waiting, _cut(part, start, start + room)])
+            start, waiting, room = start + room, [], ROW_GROUP_EDGES
+        waiting.append(_cut(part, start, size))
+        room -= size - start
+    if room < ROW_GROUP_EDGES:
+        yield _joined(waiting)
+
+
+def _cut(part: Part, start: int, stop: int) -> Part:
+    # A copy, so that a few rows that wait for the next part do not keep all of theirs in memory.
+    return tuple(column[start:stop].copy() for column in part)
+
+
+def _joined(parts: list[Part]) -> Part:
+    return tuple(np.concatenate(columns) for columns in zip(*parts, strict=True))

@@ -1,0 +1,244 @@
+"""The d x d factor of the sketch: M = Q T, of which only T is kept, and T = P S V^t.
+
+Three methods, each slower than the one before and right for smaller singular values. The Gram
+matrix ``M^t M = T^t T`` squares the condition number of M: with products in float32 and sums over
+chunks in float64 it is right where the singular values lie within a factor of ten, as those of a
+single pass do; with products in float64, within 10^5. Householder QR of each group of rows, and
+then of the stacked factors, gives T itself. The smallest singular value that a method finds shows
+afterwards whether it could be trusted; if not, the next one is tried. Groups, and the order in
+which they are combined, are fixed by the shape of the sketch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import scipy.linalg
+import scipy.linalg.blas
+import scipy.linalg.lapack
+
+from figrl.engine.reduce import Partials, reduce_stages
+from figrl.engine.stage import Block, Cost, Memory, Stage, Stages, Stats, numbered
+from figrl.engine.worker import worker_state
+from figrl.learn.rows import chunks_of_rows
+from figrl.learn.setup import Setup, Tiling
+from figrl.store.arrays import load_zarr, save_zarr
+from figrl.store.matrix import Floats, open_matrix
+
+Matrix = npt.NDArray[np.float64]
+Method = Literal["gram", "gram-double", "qr"]
+
+TRUSTED: dict[Method, float] = {"gram": 0.1, "gram-double": 1e-5, "qr": 0.0}
+"""Methods in the order in which they are tried, and the smallest sigma_k / sigma_1 each resolves.
+
+The square of that ratio, 0.01 or 1e-10, has to be well above the rounding of the products, 1e-7 or
+1e-16, for sigma_k to have five digits."""
+
+_EIGH_FLOPS = 20
+"""Times d^3: the eigendecomposition of a d x d matrix, at the rate of the Gram matrix."""
+
+NOISE_LIMIT = 4 * float(np.finfo(np.float32).eps)
+"""Times sqrt(d) sigma_1: what rounding of the sketch to float32 alone can bring about."""
+
+
+@dataclass(frozen=True)
+class FactorTask:
+    """Parameters shared by all groups of rows; `columns` are the first ones of the sketch."""
+
+    sketch: Path
+    partials: Partials
+    columns: int
+    chunk_rows: int
+    group_rows: int
+    method: Method
+
+
+def factor_group(task: FactorTask, group: int) -> Stats:
+    """Reduce a group of rows of the sketch to a d x d matrix."""
+    sketch = open_matrix(task.sketch)
+    rows, columns = sketch.shape
+    start = group * task.group_rows
+    stop = min(start + task.group_rows, rows)
+    add = _ADD_ROWS[task.method]
+    partial = np.zeros((0 if task.method == "qr" else columns, columns), order="F")
+    for chunk in chunks_of_rows(sketch, start, stop, task.chunk_rows):
+        partial = add(partial, chunk)
+    task.partials.save(group, partial)
+    return {"read_bytes": (stop - start) * columns * 4, "written_bytes": partial.nbytes}
+
+
+def _add_gram(gram: Matrix, rows: Floats) -> Matrix:
+    """``gram + rows^t rows``, in place; products in float32.
+
+    NumPy sees that both factors are one matrix, and has BLAS compute half of the product.
+    """
+    square = worker_state().buffer("square", gram.shape)
+    gram += np.matmul(rows.T, rows, out=square)
+    return gram
+
+
+def _add_gram_double(gram: Matrix, rows: npt.NDArray[np.float32]) -> Matrix:
+    """Upper triangle of ``gram + rows^t rows``, in place; products in float64."""
+    wide = rows.astype(np.float64).T
+    return scipy.linalg.blas.dsyrk(1.0, wide, beta=1.0, c=gram, overwrite_c=True)
+
+
+def _stack_qr(factor: Matrix, rows: npt.NDArray[Any]) -> Matrix:
+    """Triangular factor of `factor` with more rows below it."""
+    stacked = np.empty((len(factor) + len(rows), rows.shape[1]), order="F")
+    stacked[: len(factor)], stacked[len(factor) :] = factor, rows
+    # LAPACK itself: scipy.linalg.qr would copy the whole of it twice.
+    packed, _, _, failed = scipy.linalg.lapack.dgeqrf(stacked, overwrite_a=True)
+    if failed:
+        raise AssertionError(f"dgeqrf was called wrongly: {failed}")
+    return np.asfortranarray(np.triu(packed[: rows.shape[1]]))
+
+
+_ADD_ROWS: dict[Method, Callable[[Matrix, npt.NDArray[np.float32]], Matrix]] = {
+    "gram": _add_gram,
+    "gram-double": _add_gram_double,
+    "qr": _stack_qr,
+}
+
+
+def solve_factor(
+    task: FactorTask, partials: Partials, dim: int, trusted_ratio: float, out: Path
+) -> Stats:
+    """Singular values and right singular vectors from the few factors that are left."""
+    factor = partials.combined()[: task.columns, : task.columns]
+    values, vectors = decompose(factor, task.method)
+    limit = NOISE_LIMIT * np.sqrt(factor.shape[1]) * values[0]
+    rank = int(np.count_nonzero(values[:dim] > limit))
+    fix_signs(vectors)
+    smallest = float(values[rank - 1]) if rank else 0.0
+    trusted = rank == dim and smallest >= trusted_ratio * values[0]
+    vectors = np.ascontiguousarray(vectors[:, :dim])
+    save_zarr(out / "singular_values", values)
+    save_zarr(out / "right_vectors", vectors)
+    return {
+        "rank": rank,
+        "trusted": bool(trusted) or task.method == "qr",
+        "condition": smallest / float(values[0]) if values[0] else 1.0,
+    }
+
+
+def decompose(factor: Matrix, method: Method) -> tuple[Matrix, Matrix]:
+    """Singular values, largest first, and V, of a sketch with this Gram matrix or factor."""
+    if method != "qr":
+        squares, vectors = scipy.linalg.eigh(factor, lower=False, check_finite=False)
+        values = np.sqrt(np.maximum(squares[::-1], 0.0))
+        return values, np.asarray(vectors[:, ::-1])
+    _, values, rows = scipy.linalg.svd(factor, check_finite=False)
+    padded = np.zeros(rows.shape[0])
+    padded[: values.size] = values
+    return padded, np.asarray(rows.T)
+
+
+def fix_signs(vectors: Matrix) -> None:
+    """Make the entry of largest size in each column positive, so that two runs agree."""
+    largest = np.argmax(np.abs(vectors), axis=0)
+    vectors *= np.where(vectors[largest, np.arange(vectors.shape[1])] < 0, -1.0, 1.0)
+
+
+def projector(factor: Path) -> npt.NDArray[np.float32]:
+    """``V_k S_k^-1``, d x k; a direction that is only noise becomes a column of zeros."""
+    values, vectors = (load_zarr(factor / name) for name in ("singular_values", "right_vectors"))
+    kept = values[: vectors.shape[1]]
+    limit = NOISE_LIMIT * np.sqrt(vectors.shape[0]) * values[0]
+    inverse = np.divide(1.0, kept, out=np.zeros_like(kept), where=kept > limit)
+    return np.asarray(vectors * inverse, np.float32)
+
+
+@dataclass(frozen=True)
+class Factor:
+    """What is factored, and how.
+
+    A method of `trusted` resolves ratios of singular values down to the given one; those that do
+    not resolve `likely_condition` are skipped. `work` is the folder of partial factors, `out` that
+    of the result. Where the factor is not `needed`, its stages have no blocks.
+    """
+
+    name: str
+    sketch: Path
+    work: Path
+    out: Path
+    dim: int
+    tiling: Tiling
+    trusted: Mapping[Method, float]
+    step: int | None = None
+    likely_condition: float = 1.0
+    needed: bool = True
+
+
+def factor_stages(setup: Setup, factor: Factor) -> Stages[Stats]:
+    """Find S and V of a sketch by the first method that can be trusted with it.
+
+    Returns ``method``, ``rank`` and ``condition``, the smallest singular value of the rank over the
+    largest; empty where the stages were not needed.
+    """
+    solved: Stats = {}
+    for method, ratio in factor.trusted.items():
+        resolves = ratio <= factor.likely_condition
+        needed = factor.needed and resolves and not solved.get("trusted", False)
+        found = yield from _method_stages(setup, factor, method, ratio, needed)
+        if needed:
+            solved = {"method": method, **found}
+    return solved
+
+
+def _method_stages(
+    setup: Setup, factor: Factor, method: Method, ratio: float, needed: bool
+) -> Stages[Stats]:
+    name = factor.name if method == "gram" else f"{factor.name}-{method}"
+    combine = _stack_qr if method == "qr" else np.add
+    partials = Partials(factor.work / method, combine, count=setup.groups)
+    columns, geometry = setup.spec.sketch_size, setup.geometry
+    task = FactorTask(
+        factor.sketch, partials, columns, geometry.chunk_rows, geometry.group_rows, method
+    )
+    nodes, width = setup.graph.nodes, setup.columns
+    square = 8 * width * width
+    yield Stage(
+        name,
+        factor_group,
+        numbered(task, setup.groups) if needed else (),
+        Memory(task_bytes=3 * square + 16 * setup.chunk_rows * width),
+        reads=(factor.sketch,),
+        step=factor.step,
+        cost=Cost(
+            read_bytes=4 * nodes * width,
+            written_bytes=setup.groups * square,
+            flops=nodes * width * width,
+            work={
+                "gram": nodes * width * width,
+                "gram_entries": nodes * width,
+                "copy": setup.copied_bytes(width, factor.tiling),
+                "chunks": setup.chunk_count(width, factor.tiling),
+            },
+        ),
+        releases_buffers=factor.step is None and needed,
+    )
+    left = yield from reduce_stages(
+        name, partials, step=factor.step, size_bytes=square, needed=needed
+    )
+    solving = Block("all", (task, left, factor.dim, ratio, factor.out))
+    solved = yield Stage(
+        f"{name}-solve",
+        solve_factor,
+        [solving] if needed else (),
+        Memory(task_bytes=6 * square),
+        step=factor.step,
+        cost=Cost(
+            read_bytes=setup.groups * square,
+            written_bytes=2 * square,
+            flops=_EIGH_FLOPS * columns**3,
+            work={"gram": _EIGH_FLOPS * columns**3},
+        ),
+        expected={"rank": factor.dim, "trusted": True, "condition": ratio},
+    )
+    return solved.only if needed else {}

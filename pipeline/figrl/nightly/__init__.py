@@ -1,0 +1,1 @@
+"""The nightly re-indexing: checks, gates, report, metrics."""

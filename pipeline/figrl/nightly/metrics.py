@@ -1,0 +1,73 @@
+"""Metrics of a store, as a text file for Prometheus."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from prometheus_client import CollectorRegistry, Gauge, generate_latest
+
+from figrl.engine.stage import group_by_name
+from figrl.serve.overlay import open_overlay
+from figrl.serve.publish import PUBLICATIONS, history
+from figrl.store.files import exists, free_bytes, put, read_json
+from figrl.store.layout import StorePaths, read_manifest
+
+
+def write_metrics(paths: StorePaths, target: str | None, *, exit_code: int = 0) -> None:
+    """Replace a file (default: ``metrics.prom`` in the store) by metrics of a job and its store."""
+    gauges = _Gauges(str(paths.root))
+    gauges.set("last_job_time_seconds", round(time.time(), 3), "When the last job ended.")
+    gauges.set("last_job_exit_code", exit_code, "Exit code of the last job; 0: success.")
+    gauges.set("disk_free_bytes", free_bytes(paths.root), "Free space on the disk of the store.")
+    current = paths.current_run()
+    if current is not None:
+        _add_run(gauges, paths, current)
+    actions = [event.get("action") for event in history(paths)]
+    for action in ("published", "rolled back", "refused", "deleted"):
+        gauges.set("runs_total", actions.count(action), "Runs by action.", action=action)
+    path = Path(target) if target else paths.root / "metrics.prom"
+    put(path, generate_latest(gauges.registry))
+
+
+class _Gauges:
+    """Gauges named ``figrl_...``, all with the label ``store``."""
+
+    def __init__(self, store: str) -> None:
+        self.registry = CollectorRegistry()
+        self._store = store
+        self._gauges: dict[str, Gauge] = {}
+
+    def set(self, name: str, value: float | None, meaning: str, **labels: str) -> None:
+        """Set a gauge; a value that is unknown is left out."""
+        if value is None:
+            return
+        if name not in self._gauges:
+            names = ("store", *labels)
+            self._gauges[name] = Gauge(f"figrl_{name}", meaning, names, registry=self.registry)
+        self._gauges[name].labels(self._store, *labels.values()).set(value)
+
+
+def _add_run(gauges: _Gauges, paths: StorePaths, run: str) -> None:
+    folder = paths.run(run)
+    manifest = read_manifest(folder)
+    published = [e["time"] for e in history(paths, *PUBLICATIONS) if e["run"] == run]
+    certificate, alignment = manifest["certificate"] or {}, manifest.get("alignment") or {}
+    overlay = open_overlay(folder)
+    gauges.set("run_info", 1, "The published run.", run=run, graph=manifest["graph"])
+    gauges.set("run_created_seconds", manifest["created"], "When the run was started.")
+    gauges.set("run_published_seconds", max(published, default=None), "When it was published.")
+    gauges.set("run_nodes", manifest["nodes"], "Nodes with a vector.")
+    gauges.set("run_edges", manifest["edges"], "Edges it was learnt from.")
+    gauges.set("run_seconds", manifest["seconds"], "Seconds that learning took.")
+    gauges.set("run_peak_worker_bytes", manifest["peak_worker_bytes"], "Peak memory of a worker.")
+    for name, stage in group_by_name(manifest["stages"]).items():
+        gauges.set("stage_seconds", stage["seconds"], "Seconds of a stage.", stage=name)
+    gauges.set("run_cost_bound", certificate.get("cost_bound"), "Bound of the certificate.")
+    gauges.set("run_mean_cosine", alignment.get("mean_cosine"), "Mean cosine with the run before.")
+    gauges.set("overlay_nodes", len(overlay) if overlay else 0, "Nodes folded in since.")
+    gates = folder / "gates.json"
+    for verdict in read_json(gates) if exists(gates) else []:
+        gate, passed = verdict["gate"], int(verdict["passed"])
+        gauges.set("gate_value", verdict["value"], "What a gate measured.", gate=gate)
+        gauges.set("gate_passed", passed, "Whether the run passed a gate.", gate=gate)

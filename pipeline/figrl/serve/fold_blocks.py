@@ -1,0 +1,307 @@
+"""The kernels and stages of fold-in: vectors of new nodes from their edges to known ones.
+
+    degree:    y_j = D_j^-1/2 (l_j B)      l_j: row of L of the extended graph, over known nodes
+    unit:      y_j = unit(l_j B)
+    smoothed:  y_j = unit(w_j B + v_j Y)   w_j: its weights; B is the last but one smoothing step
+                                           v_j: weights to other new nodes; Y: their last vectors
+
+The new edges have been ingested as a small graph of their own, which merges repeated edges, sums
+degrees and sorts edges by node. Its ids are looked up in the stored graph; then each of its row
+blocks is folded in independently. Where new nodes are linked to each other, smoothed vectors are
+propagated along these edges in a few rounds, as a smoothing step does; the first round has none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from figrl.engine.stage import Memory, Stage, Stages, Stats, numbered
+from figrl.ingestion.ids import flag_sources
+from figrl.learn.kernels import accumulate, scale_to_unit
+from figrl.learn.operand import inverse_root
+from figrl.learn.spec import EmbedSpec
+from figrl.serve.delivery import part_path
+from figrl.serve.export import write_vectors
+from figrl.store.arrays import open_zarr
+from figrl.store.files import load_array, save_array
+from figrl.store.graph import ROW_GROUP_EDGES, Graph
+from figrl.store.ids import group_places, map_ids, range_path
+from figrl.store.matrix import Floats
+
+BLOCK_ROWS = 1 << 15
+"""Rows of the small graph that one task folds in."""
+
+_ENTRY_BYTES = 200
+"""Memory of an entry of the small graph, with both its ends matched."""
+
+_MATCH_BYTES = 40
+"""Memory of an id that is looked up, besides the id itself."""
+
+Mask = npt.NDArray[np.bool_]
+Rows = npt.NDArray[np.int64]
+
+
+def fold_memory(dim: int, chunk_rows: int) -> Memory:
+    """Memory of the largest stage: vectors of a block twice, and two chunks of the basis."""
+    return Memory(task_bytes=4 * dim * (2 * chunk_rows + 2 * BLOCK_ROWS) + 200 * (1 << 20))
+
+
+@dataclass(frozen=True)
+class FoldTask:
+    """Parameters shared by all blocks.
+
+    `known`: the stored graph. `new`: the small graph of the new edges. `basis`: zarr array of the
+    fold-in basis, n x k. `folder`: folder of intermediate results. `parts`: folder of the vectors.
+    `extended`: whether degrees of known nodes include the new edges. `recompute`: whether known
+    nodes in the source column are folded in too. `spec`: spec of the run. `rounds`: times that
+    vectors are computed; from the second on also from those of new nodes.
+    """
+
+    known: Graph
+    new: Graph
+    basis: Path
+    folder: Path
+    parts: Path
+    extended: bool
+    recompute: bool
+    spec: EmbedSpec
+    rounds: int = 1
+
+    def of_round(self, number: int, block: int) -> Path:
+        """Vectors of a round but the last; of round 0: sums over known nodes."""
+        return self.folder / f"round-{number:03d}-{block:06d}.npy"
+
+    def scales(self, block: int) -> Path:
+        """Scales of the nodes of a row block."""
+        return self.folder / f"scale-{block:06d}.npy"
+
+
+def fold_stages(task: FoldTask, memory: Memory) -> Stages[Stats]:
+    """Fold in all blocks; return counts of nodes and edges by outcome."""
+    small, blocks, sizes = task.new.path, task.new.blocks, np.diff(task.new.id_starts)
+    match_memory = Memory(task_bytes=_MATCH_BYTES * int(sizes.max(initial=0)))
+    matched = yield Stage(
+        "match",
+        match_range,
+        numbered(task, sizes.size),
+        match_memory,
+        (small, task.known.path),
+        expected={"already_known": 0, "unknown": 0},
+    )
+    weigh_memory = Memory(task_bytes=_ENTRY_BYTES * ROW_GROUP_EDGES + 64 * BLOCK_ROWS)
+    weighed = yield Stage(
+        "weigh",
+        weigh_block,
+        numbered(task, blocks),
+        weigh_memory,
+        (small, task.known.degrees_path),
+        # The most expensive case: new nodes are linked to each other.
+        expected={"between_new_nodes": 1, "to_unknown_nodes": 0, "of_known_nodes": 0},
+    )
+    most, linked = task.rounds, task.spec.smoothing and weighed.total("between_new_nodes")
+    task = replace(task, rounds=most if linked else 1)
+    folded = yield Stage(
+        "fold",
+        fold_block,
+        numbered(task, blocks),
+        memory,
+        (small, task.basis),
+        expected={"folded": 0, "without_known_neighbour": 0},
+    )
+    for number in range(2, most + 1):
+        every = numbered(task, blocks if linked else 0, number)
+        yield Stage("fold", propagate_block, every, memory, (small,), step=number)
+    known = matched.total("already_known")
+    return {
+        "nodes_folded_in": folded.total("folded"),
+        "known_nodes_skipped": 0 if task.recompute else known,
+        "known_nodes_recomputed": known if task.recompute else 0,
+        "nodes_without_known_neighbour": folded.total("without_known_neighbour"),
+        "edges_between_new_nodes": weighed.total("between_new_nodes"),
+        "edges_to_unknown_nodes": weighed.total("to_unknown_nodes"),
+        "edges_between_known_nodes": weighed.total("of_known_nodes"),
+        "unknown_nodes": matched.total("unknown"),
+    }
+
+
+def match_range(task: FoldTask, number: int) -> Stats:
+    """Look up a range of the small graph's ids in the stored graph."""
+    ids = map_ids(range_path(task.new.path / "ids", number))
+    rows = task.known.index.rows_of(ids)
+    work = task.new.path / "work"
+    sources = flag_sources(work / "scan", work / "bounds.arrow", number, ids)
+    save_array(task.folder / f"known-{number:06d}.npy", rows)
+    save_array(task.folder / f"source-{number:06d}.npy", sources)
+    return {
+        "new": int((sources & (rows < 0)).sum()),
+        "already_known": int((sources & (rows >= 0)).sum()),
+        "unknown": int((~sources & (rows < 0)).sum()),
+    }
+
+
+def _gather(task: FoldTask, what: str, rows: Rows) -> npt.NDArray[Any]:
+    """Results of `match_range` for rows of the small graph."""
+    starts = np.asarray(task.new.id_starts)
+    values: npt.NDArray[Any] = np.empty(rows.size, np.int64 if what == "known" else bool)
+    for number, places in group_places(np.searchsorted(starts, rows, side="right") - 1):
+        stored = load_array(task.folder / f"{what}-{number:06d}.npy", mapped=True)
+        values[places] = stored[rows[places] - starts[number]]
+    return values
+
+
+@dataclass(frozen=True)
+class Entries:
+    """Entries of a row block of the small graph, with both ends matched."""
+
+    row: Rows
+    column: Rows
+    weight: npt.NDArray[np.float64]
+    row_is_known: Mask
+    row_is_source: Mask
+    column_known_row: Rows
+    column_is_new: Mask
+
+    @property
+    def to_known(self) -> Mask:
+        """Whether the column is a node of the stored graph."""
+        return self.column_known_row >= 0
+
+
+def _read_entries(task: FoldTask, block: int) -> Iterator[Entries]:
+    """Entries of a row block, a row group at a time."""
+    for rows, columns, weights in task.new.row_groups(block):
+        known_row = _gather(task, "known", columns)
+        yield Entries(
+            row=rows,
+            column=columns,
+            weight=np.ones(rows.size) if weights is None else weights.astype(np.float64),
+            row_is_known=_gather(task, "known", rows) >= 0,
+            row_is_source=_gather(task, "source", rows),
+            column_known_row=known_row,
+            column_is_new=_gather(task, "source", columns) & (known_row < 0),
+        )
+
+
+def weigh_block(task: FoldTask, block: int) -> Stats:
+    """Write ``(D + tau)^-1/2`` of the known nodes of a row block; count edges by outcome."""
+    start, stop = task.new.block_range(block)
+    known = _gather(task, "known", np.arange(start, stop))
+    found = known >= 0
+    weighted = not task.spec.smoothing
+    degrees = np.zeros(stop - start)
+    if weighted and found.any():
+        degrees[found] = open_zarr(task.known.degrees_path).get_orthogonal_selection(
+            (known[found],)
+        )
+    stats = {"between_new_nodes": 0, "to_unknown_nodes": 0, "of_known_nodes": 0}
+    for entries in _read_entries(task, block):
+        to_known, to_new = entries.to_known, entries.column_is_new
+        if weighted and task.extended:
+            added = np.where(entries.row_is_known & to_new, entries.weight, 0.0)
+            degrees += np.bincount(entries.row - start, added, minlength=degrees.size)
+        is_new = entries.row_is_source & ~entries.row_is_known
+        once = entries.row < entries.column
+        stats["between_new_nodes"] += int((is_new & to_new & once).sum())
+        stats["to_unknown_nodes"] += int((is_new & ~to_known & ~to_new).sum())
+        known_pair = entries.row_is_known & to_known & once
+        stats["of_known_nodes"] += 0 if task.recompute else int(known_pair.sum())
+    scale = inverse_root(degrees + task.spec.regularization) if weighted else np.ones(found.size)
+    save_array(task.scales(block), np.where(found, scale, 0.0))
+    return stats
+
+
+def fold_block(task: FoldTask, block: int) -> Stats:
+    """First round: vectors of the new nodes of a row block from their edges to known nodes."""
+    start, stop = task.new.block_range(block)
+    basis = open_zarr(task.basis)
+    wanted = _wanted(task, start, stop)
+    vectors = np.zeros((stop - start, basis.shape[1]), np.float32)
+    degrees = np.zeros(stop - start)
+    linked = np.zeros(stop - start, bool)
+    for entries in _read_entries(task, block):
+        local = entries.row - start
+        counted = wanted[local] & (entries.to_known | entries.column_is_new)
+        weights = np.where(counted, entries.weight, 0.0)
+        degrees += np.bincount(local, weights, minlength=degrees.size)
+        used = wanted[local] & entries.to_known
+        linked[local[used]] = True
+        _add_basis(task, basis, entries, used, start, vectors)
+    if task.rounds > 1:
+        save_array(task.of_round(0, block), vectors)
+    _represent(task, degrees, vectors)
+    _write_round(task, 1, block, wanted, vectors)
+    folded = int(wanted.sum())
+    return {"folded": folded, "without_known_neighbour": folded - int(linked[wanted].sum())}
+
+
+def propagate_block(task: FoldTask, block: int, number: int) -> Stats:
+    """A later round: add the vectors that new neighbours had in the round before."""
+    start, stop = task.new.block_range(block)
+    wanted = _wanted(task, start, stop)
+    vectors = load_array(task.of_round(0, block))
+    for entries in _read_entries(task, block):
+        used = wanted[entries.row - start] & entries.column_is_new
+        rows, columns = entries.row[used], entries.column[used]
+        weights = entries.weight[used].astype(np.float32)
+        for other, places in group_places(columns // task.new.block_rows):
+            operand = load_array(task.of_round(number - 1, other), mapped=True)
+            first = other * task.new.block_rows
+            triples = rows[places], columns[places], weights[places]
+            accumulate(*triples, operand, vectors, first_row=start, first_column=first)
+    scale_to_unit(vectors)
+    _write_round(task, number, block, wanted, vectors)
+    return {}
+
+
+def _wanted(task: FoldTask, start: int, stop: int) -> Mask:
+    """Which rows of the small graph get a vector."""
+    rows = np.arange(start, stop)
+    is_new = _gather(task, "known", rows) < 0
+    wanted: Mask = _gather(task, "source", rows) & (is_new | task.recompute)
+    return wanted
+
+
+def _add_basis(
+    task: FoldTask, basis: Any, entries: Entries, used: Mask, start: int, out: Floats
+) -> None:
+    """Add rows of the basis along the entries, one chunk of the basis at a time."""
+    rows, columns, known = entries.row[used], entries.column[used], entries.column_known_row[used]
+    scales = np.empty(columns.size)
+    for block, places in group_places(columns // task.new.block_rows):
+        stored = load_array(task.scales(block), mapped=True)
+        scales[places] = stored[columns[places] - block * task.new.block_rows]
+    weights = (entries.weight[used] * scales).astype(np.float32)
+    chunk_rows = basis.chunks[0]
+    for chunk, places in group_places(known // chunk_rows):
+        first = chunk * chunk_rows
+        operand = np.asarray(basis[first : first + chunk_rows])
+        triples = rows[places], known[places], weights[places]
+        accumulate(*triples, operand, out, first_row=start, first_column=first)
+
+
+def _represent(task: FoldTask, degrees: npt.NDArray[np.float64], vectors: Floats) -> None:
+    """Scale sums over neighbours as the representation asks for, in place."""
+    if task.spec.representation == "unit":
+        scale_to_unit(vectors)
+        return
+    tau = task.spec.regularization
+    square = np.sqrt(degrees * (degrees + tau)) if tau else degrees
+    inverse = np.divide(1.0, square, out=np.zeros_like(square), where=square > 0)
+    vectors *= inverse.astype(np.float32)[:, None]
+
+
+def _write_round(task: FoldTask, number: int, block: int, wanted: Mask, vectors: Floats) -> None:
+    """Write the vectors of a round: for the next one, or as a part of the output."""
+    if number < task.rounds:
+        save_array(task.of_round(number, block), vectors)
+        return
+    ids = task.new.index.ids_of(*task.new.block_range(block)).filter(pa.array(wanted))
+    piece = ids, vectors[wanted]
+    write_vectors(part_path(task.parts, block), task.known, vectors.shape[1], [piece])

@@ -1,0 +1,262 @@
+"""Fold-in: vectors for new nodes from their edges to known ones; nothing is learnt again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import distributed
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pydantic import Field
+
+from figrl.config import Options, make_options
+from figrl.engine.cluster import ClusterMemory
+from figrl.engine.runner import ClusterRunner
+from figrl.engine.session import Session
+from figrl.engine.stage import Memory
+from figrl.errors import ResourceError
+from figrl.ingestion.build import build_graph
+from figrl.ingestion.ingest import ingest_identity, inspect_files
+from figrl.ingestion.options import IngestOptions
+from figrl.ingestion.sources import SourceFile, find_files
+from figrl.learn.spec import EmbedSpec
+from figrl.serve.delivery import check_target, create_parts, deliver, forget_delivered, parts_beside
+from figrl.serve.embedding import Embedding, facts_html, open_store
+from figrl.serve.export import vectors_schema
+from figrl.serve.fold_blocks import BLOCK_ROWS, FoldTask, fold_memory, fold_stages
+from figrl.store.files import copy, delete, digest, exists
+from figrl.store.graph import graph_from_manifest
+from figrl.store.ids import check_id_kind
+from figrl.store.layout import PathLike, store_paths
+from figrl.units import human_bytes
+
+_INPUT_COUNTS = ("rows_read", "rows_rejected", "self_loops_dropped", "repeated_edges_merged")
+
+
+class FoldInOptions(Options):
+    """Options of fold-in."""
+
+    source: str | None = Field(None, description="Column of new nodes; default: the first.")
+    target: str | None = Field(None, description="Column of known nodes; default: the second.")
+    weight: str | None = Field(
+        None, description="Column of weights; default: the third, if numeric."
+    )
+    on_bad_edges: Literal["fail", "quarantine"] = Field(
+        "fail", description="Stop at the first bad row, or set bad rows aside and go on."
+    )
+    degrees: Literal["extended", "stored"] = Field(
+        "extended",
+        description="Degrees of known nodes: with the new edges (the paper), or as stored.",
+    )
+    known: Literal["skip", "recompute"] = Field(
+        "skip",
+        description="A 'new' node that the graph has already: skip it, or recompute its vector.",
+    )
+    rounds: int = Field(
+        3,
+        ge=1,
+        le=100,
+        description="With smoothing: rounds in which linked new nodes propagate their vectors to "
+        "each other; 1: such edges have no effect.",
+    )
+
+
+@dataclass(frozen=True)
+class FoldedNodes:
+    """New nodes that were given vectors.
+
+    Attributes
+    ----------
+    path : Path
+        Parquet file or folder with the columns ``id`` and ``vector``.
+    counts : dict
+        Nodes folded in, and edges and nodes that were left out, by reason.
+    """
+
+    path: Path
+    counts: dict[str, int]
+
+    def table(self) -> pa.Table:
+        """Read the vectors."""
+        return pq.read_table(self.path)
+
+    def _facts(self) -> dict[str, str]:
+        return {name.replace("_", " "): f"{value:,}" for name, value in self.counts.items()}
+
+    def __repr__(self) -> str:
+        facts = ", ".join(f"{name} {value}" for name, value in self._facts().items())
+        return f"<FoldedNodes {self.path}: {facts}>"
+
+    def _repr_html_(self) -> str:
+        return facts_html(str(self.path), self._facts())
+
+
+def fold_in(
+    store: PathLike,
+    edges: PathLike | Sequence[PathLike],
+    *,
+    out: PathLike,
+    run: str | None = None,
+    overwrite: bool = False,
+    client: distributed.Client | None = None,
+    memory_limit: str | int | None = None,
+    **options: Any,
+) -> FoldedNodes:
+    """Compute vectors of new nodes from their edges to known ones; nothing is learnt again.
+
+    Parameters
+    ----------
+    store : path
+    edges : path or sequence of paths
+        Files, folders or glob patterns of edges: new node, known node, and optionally a weight.
+    out : path
+        One Parquet file if it ends in ``.parquet``, else a folder of them.
+    run : str, optional
+        By default the published run.
+    overwrite : bool
+        Whether `out` may be replaced.
+    client : distributed.Client, optional
+        By default Dask's current client, or that of a new local cluster.
+    memory_limit : str or int, optional
+        Memory that each worker process may use, such as ``"2GB"``.
+    **options
+        Fields of `figrl.serve.fold_in.FoldInOptions`: ``source``, ``target``, ``weight``,
+        ``on_bad_edges``, ``degrees``, ``known``, ``rounds``.
+
+    Returns
+    -------
+    FoldedNodes
+
+    Examples
+    --------
+    >>> new = figrl.fold_in("store", "new-edges.parquet", out="new.parquet")  # doctest: +SKIP
+    >>> new.table().to_pandas()  # doctest: +SKIP
+    """
+    session = Session(client, memory_limit)
+    config = make_options(FoldInOptions, options)
+    report = run_fold_in(store, edges, Path(out), config, session, run=run, overwrite=overwrite)
+    return FoldedNodes(Path(out), report["counts"])
+
+
+def run_fold_in(
+    store: PathLike,
+    edges: PathLike | Sequence[PathLike],
+    out: Path,
+    config: FoldInOptions,
+    session: Session,
+    *,
+    run: str | None = None,
+    overwrite: bool = False,
+) -> dict[str, Any]:
+    """Fold in new nodes and return a report; see `fold_in`."""
+    started = time.perf_counter()
+    out = out.absolute()
+    embedding = open_store(store).embedding(run)
+    files = find_files(edges)
+    job = FoldIn(embedding, config)
+    with session.open() as client:
+        memory = session.memory(client)
+        job.check_memory(memory)
+        sources = job.inspect(client, files)
+        read = ingest_identity(sources, job.reading)
+        identity = digest([read, config.significant(), embedding.run, str(out)])
+        folder = store_paths(store).work / f"fold-in-{identity}"
+        check_target(out, folder, overwrite=overwrite)
+        parts = parts_beside(out, folder)
+        forget_delivered(folder, parts)
+        runner = ClusterRunner(client, folder / "marks", session.monitor)
+        counts = job.run(runner, sources, memory, parts)
+        quarantine = keep_quarantine(folder, out.with_name(out.name + ".quarantine"))
+        deliver(runner, parts, vectors_schema(embedding.graph, embedding.dim), out)
+        delete(folder)
+    return {
+        "store": str(store_paths(store).root),
+        "run": embedding.run,
+        "out": str(out),
+        "quarantine": quarantine,
+        "counts": counts,
+        "seconds": round(time.perf_counter() - started, 3),
+        **runner.describe(),
+    }
+
+
+@dataclass(frozen=True)
+class FoldIn:
+    """New edges folded into a run: how they are read, checked and processed."""
+
+    embedding: Embedding
+    config: FoldInOptions
+
+    @property
+    def reading(self) -> IngestOptions:
+        """How the edges are ingested as a small graph of their own."""
+        columns = self.config.model_dump(include={"source", "target", "weight", "on_bad_edges"})
+        return IngestOptions(ids=self.embedding.graph.id_kind, block_rows=BLOCK_ROWS, **columns)
+
+    @property
+    def memory(self) -> Memory:
+        """Memory of the largest stage."""
+        return fold_memory(self.embedding.dim, self.embedding.chunk_rows)
+
+    def check_memory(self, available: ClusterMemory) -> None:
+        """Refuse workers that are too small for a block of new nodes."""
+        needed = self.memory.peak_bytes(available.threads)
+        if needed > available.allowed_bytes:
+            raise ResourceError(
+                f"fold-in needs {human_bytes(needed)} in a worker with {available.threads} "
+                f"threads; {human_bytes(available.allowed_bytes)} may be used of a limit of "
+                f"{human_bytes(available.limit_bytes)}. Raise --memory-limit, or give the workers "
+                "fewer threads in the cluster file."
+            )
+
+    def inspect(self, client: distributed.Client, files: Sequence[str]) -> list[SourceFile]:
+        """Sniff files of new edges; their ids have to be of the graph's kind."""
+        sources = inspect_files(client, files, self.reading)
+        expected = self.embedding.graph.id_kind
+        for source in sources:
+            # Text is read as ids of the graph's kind, whatever it looks like.
+            if source.typed:
+                remedy = "Cast the id columns to the type of the graph's."
+                check_id_kind(source.path, source.id_kind, expected, remedy=remedy)
+        return sources
+
+    def run(
+        self,
+        runner: ClusterRunner,
+        sources: Sequence[SourceFile],
+        memory: ClusterMemory,
+        parts: Path,
+    ) -> dict[str, int]:
+        """Write the vectors of new nodes to parts; return counts of nodes and edges by outcome."""
+        embedding, config, folder = self.embedding, self.config, runner.marks.parent
+        graph_runner = runner.beside(folder / "graph" / "work" / "marks")
+        facts = build_graph(graph_runner, sources, self.reading, memory, folder / "graph")
+        create_parts(parts)
+        task = FoldTask(
+            known=embedding.graph,
+            new=graph_from_manifest(folder / "graph", {"graph": facts}),
+            basis=embedding.path / "basis",
+            folder=folder,
+            parts=parts,
+            extended=config.degrees == "extended",
+            recompute=config.known == "recompute",
+            spec=EmbedSpec(**embedding.manifest["spec"]),
+            rounds=config.rounds,
+        )
+        counts = runner.run(fold_stages(task, self.memory))
+        return counts | {name: facts[name] for name in _INPUT_COUNTS}
+
+
+def keep_quarantine(folder: Path, target: Path) -> str | None:
+    """Copy the bad rows of a job, if there are any, to a folder that outlives it."""
+    rejected = folder / "graph" / "quarantine"
+    if not exists(rejected):
+        return None
+    delete(target)
+    # Not moved: the job may be killed before it ends, and run again.
+    copy(rejected, target)
+    return str(target)

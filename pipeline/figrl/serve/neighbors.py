@@ -1,0 +1,79 @@
+"""Nearest neighbours of nodes, by cosine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import distributed
+import numpy as np
+import pyarrow as pa
+
+from figrl.serve.embedding import open_store
+from figrl.serve.index import search_run
+from figrl.serve.search import search
+from figrl.store.ids import parquet_id_type
+from figrl.store.layout import PathLike
+
+
+def neighbors(
+    store: PathLike,
+    ids: Sequence[int] | Sequence[str],
+    *,
+    count: int = 10,
+    run: str | None = None,
+    approximate: bool = False,
+    client: distributed.Client | None = None,
+) -> pa.Table:
+    """Find the nodes whose vectors lie nearest, by cosine.
+
+    Parameters
+    ----------
+    store : path
+    ids : sequence of int or str
+        Nodes to search for; they are not among their own neighbours.
+    count : int
+        Number of neighbours of each.
+    run : str, optional
+        By default the published run.
+    approximate : bool
+        Search the index that re-indexing builds, which may miss some; else all vectors are
+        compared.
+    client : distributed.Client, optional
+        Cluster for the exact search; by default the threads of this process.
+
+    Returns
+    -------
+    pyarrow.Table
+        ``id``, ``rank`` from 1 on, ``neighbor``, ``cosine``.
+
+    Raises
+    ------
+    KeyError
+        If the run has no vector for one of the ids.
+
+    Examples
+    --------
+    >>> figrl.neighbors("store", ["alice", "bob"], count=5).to_pandas()  # doctest: +SKIP
+    """
+    embedding = open_store(Path(store)).embedding(run)
+    own = embedding.rows_of(ids)
+    queries = embedding.vectors_at(own)
+    if approximate:
+        found = search_run(embedding, queries, count + 1)
+    else:
+        vectors = embedding.path / "embedding"
+        found = search(vectors, embedding.overlay, queries, count + 1, client)
+    others = (found.rows != own[:, None]) & (found.rows >= 0)
+    # A query that is not among its own results has one too many.
+    others &= np.cumsum(others, axis=1) <= count
+    query, place = np.nonzero(others)
+    kind = parquet_id_type(embedding.graph.id_kind)
+    columns = {
+        "id": pa.array(ids, kind).take(pa.array(query)),
+        "rank": np.cumsum(others, axis=1)[query, place],
+        "neighbor": pa.array(embedding.ids_at(found.rows[others]), kind),
+        "cosine": found.cosines[others],
+    }
+    types = {"id": kind, "rank": pa.int64(), "neighbor": kind, "cosine": pa.float32()}
+    return pa.table(columns, pa.schema(types))

@@ -1,0 +1,94 @@
+"""A run, from the stored graph to its manifest: learn, align with the published run, commit."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import distributed
+
+from figrl.engine.local_runner import run_in_one_worker
+from figrl.engine.runner import ClusterRunner
+from figrl.engine.session import Session
+from figrl.engine.worker import release_buffers
+from figrl.learn.embed import describe_run, embed_stages, run_name
+from figrl.learn.plan import EmbedPlan, plan_embedding
+from figrl.learn.spec import EmbedOptions, make_spec
+from figrl.serve.align import align_stages, replace_rotated
+from figrl.serve.embedding import Embedding
+from figrl.serve.publish import publish_run
+from figrl.store.files import delete, delete_temporary, exists, free_bytes, size_bytes
+from figrl.store.graph import Graph, open_graph
+from figrl.store.layout import PathLike, StorePaths, existing_store, read_manifest, write_manifest
+
+
+def run_embed(store: PathLike, config: EmbedOptions, session: Session) -> dict[str, Any]:
+    """Learn a run, publish it and return a report; see `figrl.embed`."""
+    paths = existing_store(store)
+    graph = open_graph(paths)
+    # Wrong options are refused before a cluster is started.
+    make_spec(config, nodes=graph.nodes, mean_degree=graph.mean_degree)
+    with session.open() as client, paths.locked("embed") as lock:
+        name, done_before = learn_run(client, paths, open_graph(paths), config, session)
+        publish_run(paths, name, lock, hand_over=True)
+    manifest = read_manifest(paths.run(name))
+    return {
+        "store": str(paths.root),
+        "already_done": done_before,
+        **{key: value for key, value in manifest.items() if key != "format"},
+    }
+
+
+def learn_run(
+    client: distributed.Client,
+    paths: StorePaths,
+    graph: Graph,
+    config: EmbedOptions,
+    session: Session,
+    *,
+    reference: Embedding | None = None,
+    facts: dict[str, Any] | None = None,
+) -> tuple[str, bool]:
+    """Learn a run in a locked store; return its name, and whether it was complete before.
+
+    `reference`: run onto whose vectors the new ones are rotated. `facts`: added to the manifest.
+    """
+    plan = plan_embedding(graph, config, session.memory(client))
+    name = run_name(plan.setup, None if reference is None else reference.run)
+    folder = paths.run(name)
+    done_before = exists(folder / "manifest.json")
+    if not done_before:
+        # The plan counts what an earlier attempt has written, but not the rotated arrays.
+        rotated_bytes = 0 if reference is None else 8 * graph.nodes * plan.setup.spec.dim
+        plan.check(free_bytes(paths.root) + size_bytes(folder) - rotated_bytes)
+        for note in plan.notes:
+            session.monitor.note(note)
+        runner = ClusterRunner(client, folder / "work" / "marks", session.monitor)
+        manifest = _learn(runner, plan.in_folder(folder))
+        if reference is not None:
+            chunk_rows = plan.setup.geometry.chunk_rows
+            manifest |= runner.run(align_stages(folder, graph, reference, chunk_rows))
+            replace_rotated(folder)
+        delete_temporary(folder)
+        write_manifest(folder, {**manifest, **(facts or {}), **runner.describe()})
+    delete(folder / "work")
+    return name, done_before
+
+
+def _learn(runner: ClusterRunner, plan: EmbedPlan) -> dict[str, Any]:
+    """Run the stages of a plan; return what the manifest says of it."""
+    setup, started = plan.setup, time.time()
+    # A job that failed may have left its buffers in the workers.
+    runner.on_every_worker(release_buffers)
+    if setup.is_small:
+        facts = run_in_one_worker(runner, "embed", embed_stages, setup)
+    else:
+        facts = runner.run(embed_stages(setup))
+    runner.on_every_worker(release_buffers)
+    if facts["rank"] < setup.spec.dim:
+        runner.monitor.note(
+            f"Only {facts['rank']} of {setup.spec.dim} dimensions carry information: the graph "
+            "has no more directions above the level of rounding. The others are zero."
+        )
+    described = describe_run(setup, facts, started)
+    return {**described, "config": plan.options.significant(), "plan": plan.describe()}

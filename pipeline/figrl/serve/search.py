@@ -1,0 +1,131 @@
+"""Exact search for the nearest vectors by cosine, a chunk of vectors at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import distributed
+import numpy as np
+import numpy.typing as npt
+from dask.system import CPU_COUNT
+
+from figrl.engine.runner import map_on_workers
+from figrl.serve.overlay import Overlay
+from figrl.store.matrix import Floats, open_matrix
+
+Rows = npt.NDArray[np.int64]
+_CHUNKS_PER_TASK = 16
+_TASKS_AT_A_TIME = 64
+_QUERIES_AT_A_TIME = 256
+_COSINES_AT_A_TIME = 1 << 22
+
+
+@dataclass(frozen=True)
+class Found:
+    """The best rows for each query, best first; row -1 where there are fewer than `count`."""
+
+    cosines: Floats
+    rows: Rows
+
+
+def normalised(vectors: Floats) -> Floats:
+    """Normalised rows; zeros stay zeros."""
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return np.asarray(np.divide(vectors, lengths, out=np.zeros_like(vectors), where=lengths > 0))
+
+
+def search_vectors(pieces: Iterable[tuple[int, Floats]], queries: Floats, count: int) -> Found:
+    """Search pieces of vectors, each with the number of its first row, for normalised queries."""
+    best = _nothing(len(queries), count)
+    for first, vectors in _cut(pieces, max(_COSINES_AT_A_TIME // len(queries), 1)):
+        cosines = queries @ normalised(vectors).T
+        last = min(count, cosines.shape[1]) - 1
+        # All ties of the last candidate are candidates: the row number decides between them.
+        lowest = -np.partition(-cosines, last, axis=1)[:, last]
+        for query, found in enumerate(cosines):
+            here = np.flatnonzero(found >= lowest[query])
+            values = np.concatenate([best.cosines[query], found[here]])
+            rows = np.concatenate([best.rows[query], here + first])
+            order = np.lexsort((rows, -values))[:count]
+            best.cosines[query], best.rows[query] = values[order], rows[order]
+    return best
+
+
+def _cut(pieces: Iterable[tuple[int, Floats]], rows: int) -> Iterator[tuple[int, Floats]]:
+    """Cut pieces so that none has more than `rows` rows."""
+    for first, vectors in pieces:
+        for begin in range(0, len(vectors), rows):
+            yield first + begin, vectors[begin : begin + rows]
+
+
+def _nothing(queries: int, count: int) -> Found:
+    shape = (queries, count)
+    return Found(np.full(shape, -np.inf, np.float32), np.full(shape, -1, np.int64))
+
+
+def merge_found(parts: Sequence[Found], count: int) -> Found:
+    """The best rows of all parts."""
+    values = np.concatenate([part.cosines for part in parts], axis=1)
+    rows = np.concatenate([part.rows for part in parts], axis=1)
+    order = np.lexsort((rows, -values))[:, :count]
+    return Found(np.take_along_axis(values, order, axis=1), np.take_along_axis(rows, order, axis=1))
+
+
+def search_rows(path: Path, start: int, stop: int, queries: Floats, count: int) -> Found:
+    """Search consecutive rows of a stored matrix; a task."""
+    matrix = open_matrix(path)
+    height = matrix.chunks[0]
+    buffer = np.empty((height, matrix.shape[1]), np.float32)
+    chunks = (
+        (begin, matrix.read((begin, 0), buffer[: min(height, stop - begin)]))
+        for begin in range(start, stop, height)
+    )
+    return search_vectors(chunks, queries, count)
+
+
+def search(
+    path: Path,
+    overlay: Overlay | None,
+    queries: Floats,
+    count: int,
+    client: distributed.Client | None = None,
+) -> Found:
+    """Search all vectors of a run, and those folded in since; without a client in threads."""
+    wanted = normalised(queries)
+    best = _nothing(len(wanted), count)
+    for begin in range(0, len(wanted), _QUERIES_AT_A_TIME):
+        batch = slice(begin, begin + _QUERIES_AT_A_TIME)
+        found = _search_batch(path, overlay, wanted[batch], count, client)
+        best.cosines[batch], best.rows[batch] = found.cosines, found.rows
+    return best
+
+
+def _search_batch(
+    path: Path,
+    overlay: Overlay | None,
+    queries: Floats,
+    count: int,
+    client: distributed.Client | None,
+) -> Found:
+    matrix = open_matrix(path)
+    nodes, step = matrix.shape[0], _CHUNKS_PER_TASK * matrix.chunks[0]
+    starts = range(0, nodes, step)
+    best = _nothing(len(queries), count)
+    for begin in range(0, len(starts), _TASKS_AT_A_TIME):
+        calls = [
+            (path, start, min(start + step, nodes), queries, count)
+            for start in starts[begin : begin + _TASKS_AT_A_TIME]
+        ]
+        if client is not None:
+            found = map_on_workers(client, search_rows, calls)
+        else:
+            with ThreadPoolExecutor(CPU_COUNT) as threads:
+                found = list(threads.map(lambda call: search_rows(*call), calls))
+        best = merge_found([best, *found], count)
+    if overlay is not None:
+        newer = search_vectors(overlay.pieces(first_row=nodes), queries, count)
+        best = merge_found([best, newer], count)
+    return best

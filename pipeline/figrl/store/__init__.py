@@ -1,0 +1,1 @@
+"""Data on disk: files, arrays, matrices, ids, the stored graph, locks. No Dask."""

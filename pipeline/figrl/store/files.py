@@ -1,0 +1,247 @@
+"""The primitives of storage, on a local file system.
+
+Put a whole object, put it if it is absent or matches, get a range, list a prefix, delete a prefix:
+what a file system and an object store both have. Readers never see a partial object. All other
+rooms reach stored data through these functions.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from figrl.errors import ConfigError
+
+
+def put(path: Path, content: bytes | memoryview, *, durable: bool = False) -> None:
+    """Write a whole object atomically; `durable` waits until it is on disk."""
+    with atomic_write(path) as aside:
+        _write(aside, content, durable=durable)
+
+
+def _write(path: Path, content: bytes | memoryview, *, durable: bool) -> None:
+    with path.open("wb") as file:
+        file.write(content)
+        if durable:
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def put_if_absent(path: Path, content: bytes, *, durable: bool = False) -> bool:
+    """Write an object unless it exists; return whether it was written."""
+    with _beside(path) as aside:
+        _write(aside, content, durable=durable)
+        try:
+            os.link(aside, path)
+        except FileExistsError:
+            return False
+    return True
+
+
+def put_if_matches(
+    path: Path, content: bytes, *, expected: bytes | None, durable: bool = False
+) -> bool:
+    """Write an object only if its content is `expected`; None for an absent one.
+
+    Returns whether it was written. Callers take turns by a lock on the object itself; one that
+    waited while it was replaced holds the lock of the old file, and opens the new one. `put` and
+    `delete` do not take the lock.
+    """
+    if expected is None:
+        return put_if_absent(path, content, durable=durable)
+    with suppress(FileNotFoundError):
+        while True:
+            # Open for writing too: some network file systems grant an exclusive lock only then.
+            with path.open("r+b") as file:
+                fcntl.flock(file, fcntl.LOCK_EX)
+                if os.path.samestat(os.fstat(file.fileno()), path.stat()):
+                    matches = file.read() == expected
+                    if matches:
+                        put(path, content, durable=durable)
+                    return matches
+    return False
+
+
+def get(path: Path, *, start: int = 0, size: int = -1) -> bytes:
+    """Read an object, or a range of its bytes; FileNotFoundError if there is none."""
+    with path.open("rb") as file:
+        file.seek(start)
+        return file.read(size)
+
+
+def exists(path: Path) -> bool:
+    """Whether there is an object, or anything below a prefix."""
+    return path.exists()
+
+
+def list_prefix(folder: Path, pattern: str = "*") -> list[Path]:
+    """Objects and prefixes directly below a prefix, sorted, without hidden names."""
+    return sorted(path for path in folder.glob(pattern) if not path.name.startswith("."))
+
+
+@contextmanager
+def atomic_write(path: Path) -> Iterator[Path]:
+    """Yield a temporary path for a library to write to, and rename it on success."""
+    with _beside(path) as aside:
+        yield aside
+        aside.replace(path)
+
+
+@contextmanager
+def _beside(path: Path) -> Iterator[Path]:
+    """Yield a hidden temporary name in the same folder; what is left there is deleted."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    aside = _hidden(path)
+    try:
+        yield aside
+    finally:
+        delete(aside)
+
+
+def _hidden(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
+
+
+def delete(path: Path) -> None:
+    """Delete an object, or all below a prefix; nothing happens if there is none.
+
+    A folder disappears in one step, by a rename: one that was deleted only in part could keep
+    marks of blocks whose data is gone.
+    """
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path.rename(_hidden(path)), ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str, *, durable: bool = False) -> None:
+    """Write a text file atomically."""
+    put(path, text.encode(), durable=durable)
+
+
+def write_json(path: Path, value: Any, *, durable: bool = False) -> None:
+    """Write a JSON file atomically."""
+    write_text(path, json.dumps(value, indent=1, sort_keys=True) + "\n", durable=durable)
+
+
+def read_json(path: Path) -> Any:
+    """Read a JSON file."""
+    return json.loads(get(path))
+
+
+def save_array(path: Path, values: npt.NDArray[Any]) -> None:
+    """Write a NumPy array to a file of its own, atomically."""
+    with atomic_write(path) as aside, aside.open("wb") as file:
+        np.save(file, values, allow_pickle=False)
+
+
+def load_array(path: Path, *, mapped: bool = False) -> npt.NDArray[Any]:
+    """Read an array of `save_array`, or memory-map it."""
+    loaded = np.load(path, mmap_mode="r" if mapped else None, allow_pickle=False)
+    return cast("npt.NDArray[Any]", loaded)
+
+
+def digest(value: Any, *, length: int = 12) -> str:
+    """Short digest of a value that JSON can hold."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()[:length]
+
+
+def file_digest(path: Path) -> str:
+    """SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def free_bytes(path: Path) -> int:
+    """Bytes free on the disk that holds `path`, or would hold it."""
+    while not path.exists():
+        if path == path.parent:
+            raise ConfigError(f"{path} does not exist.")
+        path = path.parent
+    return shutil.disk_usage(path).free
+
+
+def size_bytes(path: Path) -> int:
+    """Bytes of a file, or of all files below a folder."""
+    if path.is_file():
+        return path.stat().st_size
+    total = 0
+    for root, _, names in os.walk(path):
+        for name in names:
+            # Another job may delete while we count.
+            with suppress(FileNotFoundError):
+                total += (Path(root) / name).stat().st_size
+    return total
+
+
+def copy(path: Path, target: Path) -> None:
+    """Copy an object, or all below a prefix, to a target that is absent; it appears in one step."""
+    with atomic_write(target) as aside:
+        if path.is_dir():
+            shutil.copytree(path, aside)
+        else:
+            shutil.copyfile(path, aside)
+
+
+def move(path: Path, target: Path) -> None:
+    """Replace a target by an object, or by all below a prefix, of the same file system."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if path.is_dir():
+        delete(target)
+    path.rename(target)
+
+
+def delete_temporary(folder: Path) -> None:
+    """Delete objects directly below a prefix that a killed process left half-written."""
+    for path in list_temporary(folder):
+        delete(path)
+
+
+def map_new_array(path: Path, size: int, dtype: npt.DTypeLike) -> np.memmap[Any, Any]:
+    """Create an array file of zeros, and map it into memory for writing."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    mapped = np.lib.format.open_memmap(path, "w+", np.dtype(dtype), (size,))
+    return cast("np.memmap[Any, Any]", mapped)
+
+
+def write_stretch(path: Path, start: int, values: npt.NDArray[Any]) -> None:
+    """Write entries of an array file in place.
+
+    Not through a memory map: machines that write to the same page of a shared file system keep
+    the data of each other only if each writes no more than its own bytes.
+    """
+    offset = load_array(path, mapped=True).offset  # type: ignore[attr-defined]
+    with path.open("r+b") as file:
+        file.seek(offset + start * values.itemsize)
+        file.write(values.tobytes())
+
+
+def append_line(path: Path, line: str, *, durable: bool = False) -> None:
+    """Append a line to a log; lines of several processes never mix."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("ab", buffering=0) as file:
+        file.write(line.encode() + b"\n")
+        if durable:
+            os.fsync(file.fileno())
+
+
+def list_temporary(folder: Path) -> list[Path]:
+    """What killed processes left directly below a prefix: objects half written or half deleted."""
+    return sorted(folder.glob(".*.tmp"))
+
+
+def modified_time(path: Path) -> float:
+    """When an object, or the list of objects below a prefix, last changed."""
+    return path.stat().st_mtime

@@ -1,0 +1,182 @@
+"""A stored graph: its sizes, its row blocks and their edges in Parquet."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from figrl.store.files import atomic_write, size_bytes
+from figrl.store.ids import IdIndex, IdKind
+from figrl.store.layout import StorePaths, read_manifest
+
+ROW_GROUP_EDGES = 1 << 18
+"""Entries in a Parquet row group: what a product holds of a block at a time."""
+
+RowGroup = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.float32] | None]
+"""Rows, columns and weights of entries, sorted by row then column; None where weights are all 1."""
+
+
+@dataclass(frozen=True)
+class Graph:
+    """An undirected graph on disk: a small object, sent to workers as it is.
+
+    Attributes
+    ----------
+    path : Path
+    version : str
+        Name of the graph in its store: a digest of its input and of the ingest options.
+    nodes, edges : int
+        Nodes, and undirected edges (each is stored in both directions).
+    block_rows, blocks : int
+        Rows in a row block, and the number of row blocks.
+    largest_block_edges : int
+        Stored entries of the largest row block.
+    id_kind : "int" or "string"
+    id_starts : tuple of int
+        First row of each range of ids, and the number of rows.
+    weighted : bool
+    mean_degree : float
+    """
+
+    path: Path
+    version: str
+    nodes: int
+    edges: int
+    block_rows: int
+    blocks: int
+    largest_block_edges: int
+    id_kind: IdKind
+    id_starts: tuple[int, ...]
+    weighted: bool
+    mean_degree: float
+
+    @property
+    def index(self) -> IdIndex:
+        """Index between ids and rows."""
+        return IdIndex(self.path / "ids", self.id_starts)
+
+    @property
+    def degrees_path(self) -> Path:
+        """Zarr array of the sum of weights at each node."""
+        return self.path / "degrees"
+
+    @property
+    def keys_path(self) -> Path:
+        """Zarr array of the 64-bit key of each node's id."""
+        return self.path / "keys"
+
+    def block_range(self, block: int) -> tuple[int, int]:
+        """First row of a row block, and the row after its last."""
+        start = block * self.block_rows
+        return start, min(start + self.block_rows, self.nodes)
+
+    def row_groups(self, block: int) -> Iterator[RowGroup]:
+        """Entries of a row block, a Parquet row group at a time."""
+        return read_edges(edges_path(self.path, block))
+
+    def block_entries(self, block: int) -> int:
+        """Stored entries of a row block."""
+        return int(pq.read_metadata(edges_path(self.path, block)).num_rows)
+
+    def edge_bytes(self, block: int) -> int:
+        """Bytes of a row block's edges on disk."""
+        return size_bytes(edges_path(self.path, block))
+
+    def __repr__(self) -> str:
+        kind = "weighted" if self.weighted else "unweighted"
+        return (
+            f"<Graph {self.version}: {self.nodes:,} nodes, {self.edges:,} {kind} edges, "
+            f"{self.id_kind} ids, {self.blocks} row blocks>"
+        )
+
+
+def edges_path(graph: Path, block: int) -> Path:
+    """Parquet file of a row block."""
+    return graph / "edges" / f"part-{block:06d}.parquet"
+
+
+def write_edges(path: Path, tables: Iterable[pa.Table], schema: pa.Schema) -> None:
+    """Write entries sorted by row then column; each table is a row group.
+
+    Of Arrow's integer encodings, delta encoding is the smallest and the fastest to read for sorted
+    columns, and leaves nothing to a compressor: see docs/performance.md.
+    """
+    with (
+        atomic_write(path) as aside,
+        pq.ParquetWriter(
+            aside,
+            schema,
+            use_dictionary=False,
+            column_encoding={"row": "DELTA_BINARY_PACKED", "column": "DELTA_BINARY_PACKED"},
+            compression="none",
+        ) as writer,
+    ):
+        for table in tables:
+            writer.write_table(table, row_group_size=ROW_GROUP_EDGES)
+
+
+def read_edges(path: Path) -> Iterator[RowGroup]:
+    """Read a file of edges, a row group at a time."""
+    file = pq.ParquetFile(path)
+    for group in range(file.num_row_groups):
+        table = file.read_row_group(group, use_threads=False)
+        rows, columns, *weights = (_numbers(table.column(i)) for i in range(table.num_columns))
+        yield rows, columns, weights[0].astype(np.float32) if weights else None
+
+
+def _numbers(column: pa.ChunkedArray) -> npt.NDArray[Any]:
+    """View a column as NumPy array; Arrow's own conversion would import pandas."""
+    return np.from_dlpack(column.combine_chunks() if column.num_chunks != 1 else column.chunk(0))
+
+
+class RowGroupReader:
+    """Reads row groups in order, cut at given rows."""
+
+    def __init__(self, groups: Iterator[RowGroup]) -> None:
+        self._groups = groups
+        self._rest: RowGroup | None = None
+
+    def rows_before(self, stop: int) -> Iterator[RowGroup]:
+        """Remaining entries in rows before `stop`, a row group or a part of one at a time."""
+        while (group := self._rest or next(self._groups, None)) is not None:
+            rows, columns, weights = group
+            cut = int(np.searchsorted(rows, stop))
+            self._rest = None
+            if cut < rows.size:
+                self._rest = rows[cut:], columns[cut:], None if weights is None else weights[cut:]
+            if cut:
+                yield rows[:cut], columns[:cut], None if weights is None else weights[:cut]
+            if self._rest is not None:
+                return
+
+
+def open_graph(paths: StorePaths, version: str | None = None) -> Graph:
+    """Open a graph of a store; by default the one that was ingested last."""
+    name = version or cast("str", paths.latest_graph())
+    return graph_from_manifest(paths.graph(name), read_manifest(paths.graph(name)))
+
+
+def graph_from_manifest(path: Path, manifest: dict[str, Any]) -> Graph:
+    """Build a graph from its manifest."""
+    stored = {**manifest["graph"], "path": path, "version": path.name}
+    stored["id_starts"] = tuple(stored["id_starts"])
+    return Graph(**{field.name: stored[field.name] for field in fields(Graph)})
+
+
+def choose_block_rows(nodes: int, entries: int) -> int:
+    """Rows of a block, from the size of the graph alone, so that results do not depend on memory.
+
+    A block holds enough edges for a task of about 0.1 s, and there are enough blocks for a dozen
+    threads.
+    """
+    wanted = min(max(entries // 32, 1 << 18), 1 << 22)
+    rows = max(1.0, wanted * nodes / max(entries, 1))
+    return min(max(1 << round(math.log2(rows)), 1 << 10), 1 << 20)

@@ -1,0 +1,29 @@
+"""A heartbeat: a function that is called every few seconds while a job runs."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+BEAT_SECONDS = 5.0
+
+
+@contextmanager
+def heartbeat(beat: Callable[[], None]) -> Iterator[None]:
+    """Call `beat` every `BEAT_SECONDS` in a daemon thread until the block ends."""
+    ended = threading.Event()
+
+    def run() -> None:
+        while not ended.wait(BEAT_SECONDS):
+            # A beat that cannot be written is followed by others.
+            with suppress(OSError):
+                beat()
+
+    thread = threading.Thread(target=run, name="figrl-heartbeat", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()

@@ -1,0 +1,146 @@
+"""The layout of a store: paths of graphs and runs, which of them are current, manifests.
+
+    STORE/
+      graph/VERSION/   nodes, ids, edges, degrees, keys, manifest.json
+      graph/latest     names the graph that was ingested last
+      runs/RUN/        sketch, factor, basis, embedding, manifest.json
+      current          names the published run
+      history.jsonl    what was published, refused and deleted, and when
+      work/            blocks of unfinished jobs
+
+A graph or a run is complete when it has a manifest, which is written last.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from figrl.errors import BadInputError, ConfigError
+from figrl.store.files import get, list_prefix, modified_time, read_json, write_json, write_text
+from figrl.store.lock import Lock, locked
+
+FORMAT = 3
+"""Version of the layout on disk; part of the identity of graphs and runs."""
+
+PathLike = str | os.PathLike[str]
+
+
+@dataclass(frozen=True)
+class StorePaths:
+    """Paths of a store on a file system that all workers share."""
+
+    root: Path
+
+    @property
+    def graphs(self) -> Path:
+        """Folder of all graph versions."""
+        return self.root / "graph"
+
+    @property
+    def runs(self) -> Path:
+        """Folder of all runs."""
+        return self.root / "runs"
+
+    @property
+    def work(self) -> Path:
+        """Folder of unfinished work outside runs."""
+        return self.root / "work"
+
+    def graph(self, version: str) -> Path:
+        """Folder of one graph."""
+        return self.graphs / version
+
+    def run(self, name: str) -> Path:
+        """Folder of one run."""
+        return self.runs / name
+
+    def latest_graph(self) -> str | None:
+        """Name of the graph that was ingested last."""
+        return _read_name(self.graphs / "latest")
+
+    def set_latest_graph(self, version: str) -> None:
+        """Make a complete graph the one that `embed` uses."""
+        write_text(self.graphs / "latest", version + "\n", durable=True)
+
+    def current_run(self) -> str | None:
+        """Name of the published run."""
+        return _read_name(self.root / "current")
+
+    def publish(self, name: str) -> None:
+        """Make a complete run the published one, atomically."""
+        write_text(self.root / "current", name + "\n", durable=True)
+
+    def finished_runs(self) -> list[str]:
+        """Names of all complete runs, oldest first."""
+        found = []
+        for folder in list_prefix(self.runs):
+            # Another job may delete a run while we list them.
+            with suppress(FileNotFoundError, NotADirectoryError):
+                found.append((modified_time(folder / "manifest.json"), folder.name))
+        return [name for _, name in sorted(found)]
+
+    def locked(self, purpose: str) -> AbstractContextManager[Lock]:
+        """Hold the store's write lock."""
+        return locked(self.root, purpose)
+
+
+def _read_name(path: Path) -> str | None:
+    with suppress(FileNotFoundError):
+        return get(path).decode().strip() or None
+    return None
+
+
+def store_paths(store: PathLike) -> StorePaths:
+    """Paths of a store, whose folder need not exist yet."""
+    path = Path(store).absolute()
+    if path.exists() and not path.is_dir():
+        raise ConfigError(f"The store {path} is a file. Give a folder.")
+    return StorePaths(path)
+
+
+def existing_store(store: PathLike) -> StorePaths:
+    """Paths of a store that holds at least one graph."""
+    paths = store_paths(store)
+    if paths.latest_graph() is None:
+        raise BadInputError(
+            f"There is no graph in {paths.root}. Make one first: figrl ingest EDGES --store "
+            f"{paths.root}"
+        )
+    return paths
+
+
+def check_finished(paths: StorePaths, run: str) -> None:
+    """Raise if a run is not among the finished ones."""
+    finished = paths.finished_runs()
+    if run not in finished:
+        raise BadInputError(
+            f"There is no finished run '{run}' in {paths.root}. Finished runs: "
+            f"{', '.join(finished) or 'none'}."
+        )
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """Read the manifest of a graph or a run."""
+    try:
+        manifest = read_json(folder / "manifest.json")
+    except FileNotFoundError as error:
+        raise BadInputError(f"{folder} is not complete: it has no manifest.json.") from error
+    except ValueError as error:
+        raise BadInputError(f"{folder / 'manifest.json'} is damaged: {error}.") from error
+    if not isinstance(manifest, dict):
+        raise BadInputError(f"{folder / 'manifest.json'} is damaged: it holds no object.")
+    if manifest.get("format") != FORMAT:
+        raise BadInputError(
+            f"{folder} has layout {manifest.get('format')}; this version of figrl reads layout "
+            f"{FORMAT}. Make it again with this version."
+        )
+    return manifest
+
+
+def write_manifest(folder: Path, manifest: dict[str, Any]) -> None:
+    """Write the manifest, which makes the folder complete."""
+    write_json(folder / "manifest.json", {"format": FORMAT, **manifest}, durable=True)

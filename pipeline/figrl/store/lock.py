@@ -1,0 +1,146 @@
+"""The lock of a store: one job writes at a time, known by its purpose, process and heartbeat.
+
+The lock is an advisory lock of the operating system, so it is released when its process ends, in
+whatever way. The owner's name and heartbeat are written beside it: for people, and for file systems
+on which one machine does not see the locks of another.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from figrl.errors import StoreInUseError
+from figrl.store.files import delete, read_json, write_json
+from figrl.store.heartbeat import heartbeat
+from figrl.units import human_seconds
+
+DEAD_AFTER_SECONDS = 60.0
+"""Silence after which a job on another machine, whose lock is free, is considered dead."""
+
+_POLL_SECONDS = 0.5
+
+
+def process_name() -> str:
+    """Host and process id: a name that is unique across machines."""
+    return f"{os.uname().nodename}:{os.getpid()}"
+
+
+def try_lock(file: IO[Any], *, shared: bool = False) -> bool | None:
+    """Take an advisory lock, or return False; None where the file system has no locks."""
+    try:
+        fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return None
+    return True
+
+
+@dataclass(frozen=True)
+class Lock:
+    """A lock that is held."""
+
+    owner: Path
+    token: str
+
+    def check(self) -> None:
+        """Raise StoreInUseError if another job took over, as after a long suspension."""
+        found = _read_owner(self.owner)
+        if not self._is_owner(found):
+            raise StoreInUseError(
+                f"The store was taken over by {_describe(found)}, because this job gave no sign "
+                "of life. Run the same command again when that job has ended."
+            )
+
+    def release(self) -> None:
+        """Remove the owner, unless another job took over."""
+        if self._is_owner(_read_owner(self.owner)):
+            delete(self.owner)
+
+    def _is_owner(self, found: dict[str, Any] | None) -> bool:
+        return found is not None and found.get("token") == self.token
+
+
+@contextmanager
+def locked(root: Path, purpose: str) -> Iterator[Lock]:
+    """Hold the lock of a store.
+
+    Raises `StoreInUseError` if another job holds it.
+    """
+    root.mkdir(parents=True, exist_ok=True)
+    owner = root / ".owner.json"
+    with (root / ".lock").open("a", encoding="utf-8") as file:
+        # On a file system without locks the heartbeat alone has to do.
+        refused = try_lock(file) is False
+        found = _read_owner(owner)
+        if refused or (found is not None and _lives_elsewhere(owner, found)):
+            raise StoreInUseError(
+                f"The store {root} is in use by {_describe(found)}. Wait until that job has ended, "
+                "or end it, and try again."
+            )
+        lock, now = Lock(owner, uuid.uuid4().hex), round(time.time(), 3)
+        facts = {"purpose": purpose, "process": process_name(), "token": lock.token, "since": now}
+
+        def beat() -> None:
+            found = _read_owner(owner)
+            if found is None or found.get("token") == lock.token:
+                write_json(owner, {**facts, "beat": round(time.time(), 3)})
+
+        write_json(owner, {**facts, "beat": now})
+        try:
+            with heartbeat(beat):
+                lock.check()
+                yield lock
+        finally:
+            lock.release()
+
+
+def _lives_elsewhere(path: Path, owner: dict[str, Any]) -> bool:
+    """Whether a job on another machine has the lock, though the operating system gave it to us.
+
+    Most likely that job is dead: wait for a heartbeat, or for enough silence. Clocks are not
+    compared, because those of two machines differ.
+    """
+    if str(owner.get("process", "")).rpartition(":")[0] == os.uname().nodename:
+        return False
+    deadline = time.monotonic() + DEAD_AFTER_SECONDS
+    while time.monotonic() < deadline:
+        time.sleep(_POLL_SECONDS)
+        found = _read_owner(path)
+        if found is None:
+            return False
+        if found != owner:
+            return True
+    return False
+
+
+def _read_owner(path: Path) -> dict[str, Any] | None:
+    with suppress(OSError, ValueError):
+        found = read_json(path)
+        return found if isinstance(found, dict) else None
+    return None
+
+
+def owner_of(root: Path) -> dict[str, Any] | None:
+    """Owner of a store's lock: a job that holds it, or one that was killed."""
+    return _read_owner(root / ".owner.json")
+
+
+def _describe(owner: dict[str, Any] | None) -> str:
+    try:
+        if owner is None:
+            return "another job"
+        text = f"'{owner['purpose']}' (process {owner['process']}"
+        running = human_seconds(max(time.time() - owner["since"], 0.0))
+        silent = human_seconds(max(time.time() - owner["beat"], 0.0))
+    except (KeyError, TypeError):
+        return "another job"
+    return f"{text}, running for {running}, last sign of life {silent} ago)"

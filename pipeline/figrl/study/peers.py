@@ -1,0 +1,135 @@
+"""Other libraries for node embeddings, each called as in its own documentation.
+
+Every function takes the graph as a scipy matrix and the vector length, and returns the vectors in
+the order of the rows. A library is imported, and called once on a small graph, before its call is
+timed.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import time
+import warnings
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse
+
+from figrl.errors import FigrlError
+from figrl.serve.embedding import open_store
+from figrl.study.graphs import read_adjacency
+from figrl.study.process import Measured, ProcessTimeoutError, measure_in_process
+
+Vectors = npt.NDArray[Any]
+Call = Callable[[scipy.sparse.csr_matrix, int], Vectors]
+
+
+def _pycleora(matrix: scipy.sparse.csr_matrix, dim: int) -> Vectors:
+    import pycleora
+
+    upper = scipy.sparse.triu(matrix).tocoo()
+    edges = (f"{a} {b}" for a, b in zip(upper.row, upper.col, strict=True))
+    graph = pycleora.SparseMatrix.from_iterator(edges, "complex::reflexive::node")
+    found = pycleora.embed(graph, dim)
+    vectors = np.zeros((matrix.shape[0], dim), np.float32)
+    vectors[np.array(graph.entity_ids, np.int64)] = found
+    return vectors
+
+
+def _fit_transform(
+    matrix: scipy.sparse.csr_matrix, dim: int, *, kind: str, dtype: Any = np.float32, **options: Any
+) -> Vectors:
+    """Call a class, given by its import path, as in scikit-learn."""
+    module, _, name = kind.rpartition(".")
+    model = getattr(importlib.import_module(module), name)(dim, **options)
+    return np.asarray(model.fit_transform(matrix.astype(dtype, copy=False)))
+
+
+def _node2vec(matrix: scipy.sparse.csr_matrix, dim: int) -> Vectors:
+    from fastnode2vec import Graph, Node2Vec
+
+    upper = scipy.sparse.triu(matrix).tocoo()
+    edges = [(str(a), str(b)) for a, b in zip(upper.row, upper.col, strict=True)]
+    graph = Graph(edges, directed=False, weighted=False, verbose=False)
+    model = Node2Vec(graph, dim, walk_length=40, window=5, workers=os.cpu_count() or 1, seed=0)
+    model.train(epochs=5, verbose=False)
+    vectors = np.zeros((matrix.shape[0], dim), np.float32)
+    linked = np.flatnonzero(np.diff(matrix.indptr))
+    vectors[linked] = model.wv[[str(row) for row in linked]]
+    return vectors
+
+
+_SPECTRAL: dict[str, Any] = {"kind": "sknetwork.embedding.Spectral", "dtype": np.float64}
+_PROJECTION: dict[str, Any] = {
+    **_SPECTRAL,
+    "kind": "sknetwork.embedding.RandomProjection",
+    "random_state": 0,
+}
+PEERS: dict[str, tuple[str, Call]] = {
+    "pycleora": ("pycleora", _pycleora),
+    "fastrp": ("fastrp", partial(_fit_transform, kind="fastrp.FastRP", seed=0)),
+    "nodevectors ProNE": (
+        "nodevectors",
+        partial(_fit_transform, kind="nodevectors.ProNE", verbose=False),
+    ),
+    "scikit-network Spectral": ("sknetwork", partial(_fit_transform, **_SPECTRAL)),
+    "scikit-network RandomProjection": ("sknetwork", partial(_fit_transform, **_PROJECTION)),
+    "fastnode2vec": ("fastnode2vec", _node2vec),
+}
+"""By name: the module to import, and a function that calls it."""
+
+
+class SkippedError(FigrlError):
+    """A peer could not be measured: it is not installed, takes too long, or fails."""
+
+
+def is_installed(name: str) -> bool:
+    """Whether a peer can be imported."""
+    return importlib.util.find_spec(PEERS[name][0]) is not None
+
+
+def run_peer(name: str, store: str, dim: int, out: str, timeout_seconds: float) -> Measured:
+    """Learn vectors with a peer in a process of its own, and write them to the file `out`."""
+    if not is_installed(name):
+        raise SkippedError(f"{PEERS[name][0]} is not installed")
+    arguments = {"name": name, "store": store, "dim": dim, "out": out}
+    try:
+        return measure_in_process(learn, timeout_seconds=timeout_seconds, **arguments)
+    except ProcessTimeoutError as error:
+        raise SkippedError(f"took more than {timeout_seconds:.0f} s") from error
+    except FigrlError as error:
+        raise SkippedError(error.message) from error
+
+
+def learn(name: str, store: str, dim: int, out: str) -> dict[str, Any]:
+    """Learn vectors with a peer and write them to a file; return the seconds of the call alone."""
+    warnings.simplefilter("ignore")
+    matrix = read_adjacency(open_store(store).graph)
+    module, call = PEERS[name]
+    importlib.import_module(module)
+    call(warm_up_graph(), dim)
+    started = time.perf_counter()
+    vectors = call(matrix, dim)
+    seconds = time.perf_counter() - started
+    np.save(Path(out), np.asarray(vectors, np.float32))
+    return {"seconds": seconds}
+
+
+def warm_up_graph(nodes: int = 1000) -> scipy.sparse.csr_matrix:
+    """A random graph for the first call, in which a library loads and compiles its code."""
+    rng = np.random.default_rng(0)
+    ring = np.arange(nodes)
+    rows = np.concatenate([ring, rng.integers(0, nodes, 3 * nodes)])
+    columns = np.concatenate([(ring + 1) % nodes, rng.integers(0, nodes, 3 * nodes)])
+    kept = rows != columns
+    entries = np.ones(kept.sum(), np.float32)
+    matrix = scipy.sparse.coo_matrix((entries, (rows[kept], columns[kept])))
+    both = scipy.sparse.csr_matrix(matrix + matrix.T)
+    both.data[:] = 1.0
+    return both

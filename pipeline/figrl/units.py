@@ -1,0 +1,61 @@
+"""Sizes and durations, as people write and read them."""
+
+from __future__ import annotations
+
+from dask.utils import parse_bytes
+
+from figrl.errors import ConfigError
+
+
+def parse_memory(text: str) -> int:
+    """Bytes of a size such as ``2GB`` or ``512MiB``."""
+    try:
+        return memory_bytes(text)
+    except ValueError as error:
+        raise ConfigError(f"The memory limit is wrong: {error}.") from error
+
+
+def memory_bytes(text: str) -> int:
+    """Bytes of a size; a ValueError, as a validator raises it, where it is none."""
+    try:
+        size = int(parse_bytes(text))
+    except (ValueError, OverflowError) as error:
+        raise ValueError(
+            f"'{text}' is not a size of memory; write for example 2GB, 512MB or 4GiB"
+        ) from error
+    if size <= 0:
+        raise ValueError(f"'{text}' is too small; write for example 2GB")
+    return size
+
+
+def human_bytes(count: float) -> str:
+    """Format a number of bytes in decimal units.
+
+    Examples
+    --------
+    >>> human_bytes(1_234_000_000)
+    '1.23 GB'
+    """
+    units = ("B", "kB", "MB", "GB", "TB", "PB")
+    index = 0
+    while count >= 1000 and index < len(units) - 1:
+        count /= 1000
+        index += 1
+    return f"{count:.0f} B" if index == 0 else f"{count:.3g} {units[index]}"
+
+
+def human_seconds(seconds: float) -> str:
+    """Format a duration.
+
+    Examples
+    --------
+    >>> human_seconds(3725)
+    '1 h 02 min'
+    """
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest:02d} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02d} min"

@@ -1,1 +1,0 @@
-"""Ours and the alternatives in one go, each in a process of its own."""

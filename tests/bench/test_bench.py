@@ -1,0 +1,166 @@
+"""The benchmark's own parts: processes are measured, ratios are right, small cases agree."""
+
+from __future__ import annotations
+
+import gzip
+import time
+
+import numpy as np
+import pytest
+
+from figrl import ingest
+from figrl.analyze.metrics import modularity
+from figrl.bench import factor, fold_in, growth, quality, storage
+from figrl.bench.plot import plot_report
+from figrl.bench.results import Comparison, Metric, Score
+from figrl.errors import FigrlError
+from figrl.study import peers
+from figrl.study.process import Measured, ProcessTimeoutError, measure_in_process
+from tests.reference import write_edges
+
+
+def hold(megabytes: int, seconds: float) -> dict[str, object]:
+    memory = np.ones(megabytes << 20, np.uint8)
+    time.sleep(seconds)
+    return {"sum": int(memory[::4096].sum())}
+
+
+def fail() -> None:
+    raise ValueError("on purpose")
+
+
+def test_seconds_and_memory_of_a_process_are_seen_from_outside():
+    measured = measure_in_process(hold, megabytes=300, seconds=0.5)
+    assert measured.result == {"sum": 300 << 8}
+    assert measured.seconds >= 0.5
+    assert 300 << 20 < measured.peak_bytes < 700 << 20
+
+
+def test_a_process_that_fails_is_an_error():
+    with pytest.raises(FigrlError, match=r"fail ended with exit code 1"):
+        measure_in_process(fail)
+
+
+def test_a_process_is_stopped_at_its_timeout():
+    with pytest.raises(ProcessTimeoutError):
+        measure_in_process(hold, timeout_seconds=0.5, megabytes=1, seconds=60)
+
+
+def test_a_comparison_has_ratios_and_goals():
+    ours, theirs = Measured(2.0, 100, {}), Measured(30.0, 300, {})
+    comparison = Comparison.of("what", "other", (ours, theirs), wanted=10, wanted_memory=2)
+    assert (comparison.speedup, comparison.memory_ratio, comparison.reached) == (15.0, 3.0, True)
+    assert not Comparison.of("what", "other", (ours, theirs), wanted=20).reached
+    assert not Comparison.of("what", "other", (ours, theirs), wanted=1, wanted_memory=4).reached
+    assert comparison.describe()["speedup"] == 15.0
+
+
+def test_fold_in_is_the_papers_formula():
+    sizes = {"known": 500, "new": 300, "degree": 5, "sketch_size": 40, "dim": 16}
+    ours, other = fold_in.ours(**sizes), fold_in.node_by_node(**sizes)
+    assert ours["check"] == pytest.approx(other["check"], rel=1e-4)
+
+
+def test_both_factorisations_span_the_same_space(tmp_path):
+    """A small case of `figrl bench factor`; it checks that itself."""
+    factor.bench_factor(rows=6000, columns=60, dim=5)
+
+
+def test_quality_names_peers_that_are_not_there_and_scores_the_others(tmp_path, monkeypatch):
+    rng = np.random.default_rng(0)
+    ends = rng.integers(0, 30, (400, 2)) + 30 * rng.integers(0, 3, (400, 1))
+    ends = np.concatenate([ends, rng.integers(0, 90, (60, 2))])
+    text = "\n".join(f"{a}\t{b}" for a, b in ends)
+    (tmp_path / "three.txt.gz").write_bytes(gzip.compress(text.encode()))
+    labels = "\n".join(f"{node}\t{node // 30}" for node in range(95))
+    (tmp_path / "three.labels.tsv.gz").write_bytes(gzip.compress(labels.encode()))
+    monkeypatch.setitem(quality.CLASSIFIED, "three", 6)
+    monkeypatch.setattr(peers, "is_installed", lambda name: False)
+    ours, *others = quality.bench_quality(tmp_path, names=["three"])
+    assert (ours.method, ours.skipped) == ("figrl", None)
+    assert ours.nmi > 0.9
+    assert 0.5 < ours.modularity < 0.67
+    assert [score.method for score in others] == list(peers.PEERS)
+    assert others[0].skipped == "pycleora is not installed"
+    options = [{"smoothing": 0}]
+    (rough,) = quality.bench_options(tmp_path, names=["three"], options=options)
+    assert (rough.method, rough.skipped) == ("--smoothing 0", None)
+    assert rough.nmi > 0.5
+    scores = [score.describe() for score in (ours, *others)]
+    plot_report({"lines": [], "figures": [], "scores": scores}, tmp_path / "quality.png")
+    assert (tmp_path / "quality.png").stat().st_size > 5000
+
+
+def test_figrl_is_compared_with_the_best_peer():
+    scores = [
+        Score("g", "figrl", 2.0, 1, 0.70),
+        Score("g", "one", 5.0, 1, 0.71),
+        Score("g", "two", 1.0, 1, 0.60),
+    ]
+    modular, seconds = quality._over_best_peer(scores)
+    assert (modular.value, modular.reached) == (pytest.approx(0.70 / 0.71), True)
+    assert (seconds.value, seconds.reached) == (pytest.approx(0.4), True)
+
+
+def test_modularity_of_two_triangles(client, tmp_path):
+    # Two triangles joined by an edge: 6/7 inside, and half of the ends in each.
+    edges = [(0, 1), (1, 2), (2, 0), (3, 4), (4, 5), (5, 3), (2, 3)]
+    path = write_edges(tmp_path / "edges.parquet", edges)
+    graph = ingest(path, store=tmp_path / "store", client=client, block_rows=4)
+    found = modularity(graph, np.array([0, 0, 0, 1, 1, 1]))
+    assert found == pytest.approx(6 / 7 - 0.5)
+    assert modularity(graph, np.zeros(6, np.int64)) == pytest.approx(0)
+
+
+def test_a_metric_has_a_limit():
+    assert Metric("exponent", 1.0, 1.1).reached
+    assert not Metric("exponent", 1.2, 1.1).reached
+    assert Metric("share", 0.6, 0.5, at_least=True).reached
+    assert not Metric("share", 0.4, 0.5, at_least=True).describe()["reached"]
+
+
+def test_growth_tells_of_every_stage(tmp_path, monkeypatch):
+    """Graphs that are far too small to say anything: the figures are there and add up."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    # Another test measures them; here the ones of a machine that nobody measured do as well.
+    monkeypatch.setattr(growth, "measure_rates", lambda: None)
+    figures = growth.bench_growth(sizes=(20_000, 60_000), sketch_size=32, dim=8)
+    stages = ["sketch", "factor", "factor-solve", "vectors"]
+    grown = [figure for figure in figures if "exponent" in figure.what]
+    assert [figure.what.split()[2] for figure in grown] == ["ingest", *stages]
+    predicted = [figure for figure in figures if figure.what.startswith("predicted")]
+    assert [figure.what.split()[3] for figure in predicted] == stages
+    assert all(figure.value >= 1 for figure in predicted)
+    peaks = [figure for figure in figures if figure.what.startswith("peak memory")]
+    assert len(peaks) == 2
+    assert all(0.2 < figure.value < 6 for figure in peaks)
+    shares = [figure for figure in figures if "hardware" in figure.what]
+    assert len(shares) == 2
+    assert all(0 < figure.value < 1 for figure in shares)
+
+
+def test_a_slope_is_the_exponent():
+    sizes = [
+        growth.Grown(edges, edges // 10, 0, {"sketch": 3e-6 * edges**1.2}, {})
+        for edges in (10**6, 10**7, 10**8)
+    ]
+    assert growth._exponent(sizes, "sketch").value == pytest.approx(1.2)
+    assert not growth._exponent(sizes, "sketch").reached
+
+
+@pytest.mark.parametrize("how", ["differences", "plain", "dictionary snappy", "differences zstd"])
+def test_edges_take_few_bytes_as_differences(how):
+    found = storage.edges(how)
+    assert found["seconds"] > 0
+    assert found["bytes"] >= 0.9 * storage.edges("differences")["bytes"]
+
+
+def test_the_plot_shows_every_line(tmp_path):
+    comparison = Comparison("what", "other", 2.0, 30.0, wanted=10)
+    metric = Metric("share", 0.4, 0.5, at_least=True)
+    report = {"lines": [comparison.describe()], "figures": [metric.describe()]}
+    plot_report(report, tmp_path / "bench.svg")
+    drawn = (tmp_path / "bench.svg").read_text()
+    assert drawn.startswith("<?xml")
+    plot_report(report, tmp_path / "bench.png")
+    assert (tmp_path / "bench.png").read_bytes().startswith(b"\x89PNG")

@@ -1,0 +1,362 @@
+"""Stages of blocks: each is done once, few are in flight, and errors come through as they are."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import dask
+import distributed
+import numpy as np
+import pytest
+
+from figrl.engine.block import execute_block
+from figrl.engine.cluster import ClusterConfig, cluster_memory, connect
+from figrl.engine.runner import ClusterRunner, map_on_workers
+from figrl.engine.stage import Block, Silent, Stage
+from figrl.engine.worker import count_blocks_at_work
+from figrl.errors import BadInputError, FigrlError, ResourceError
+from figrl.store.files import read_json, write_json
+from tests.staging import run_stage
+
+
+def _count(folder: Path, name: str) -> dict[str, object]:
+    """Leave a file for each time that it is called."""
+    (folder / f"{name}.{time.monotonic_ns()}").touch()
+    return {"name": name, "value": 7}
+
+
+def _calls(folder: Path, name: str) -> int:
+    return len(list(folder.glob(f"{name}.*")))
+
+
+def _blocks(folder: Path, count: int) -> list[Block]:
+    return [Block(f"{i:03d}", (folder, f"{i:03d}")) for i in range(count)]
+
+
+@pytest.fixture
+def out(tmp_path):
+    (tmp_path / "out").mkdir()
+    return tmp_path / "out"
+
+
+def test_a_stage_does_each_block_once_and_marks_it(client, tmp_path, out):
+    stage = Stage("count", _count, _blocks(out, 10))
+    result = run_stage(client, tmp_path / "marks", stage)
+    assert (result.blocks, result.reused, result.computed) == (10, 0, 10)
+    assert result.total("value") == 70
+    assert sorted(result.stats) == [f"{i:03d}" for i in range(10)]
+    marks = sorted((tmp_path / "marks" / "count").iterdir())
+    assert [mark.name for mark in marks] == [f"{i:03d}.json" for i in range(10)]
+    assert read_json(marks[3]) == {"name": "003", "value": 7}
+    assert all(_calls(out, f"{i:03d}") == 1 for i in range(10))
+
+
+def test_a_stage_does_only_what_is_missing(client, tmp_path, out):
+    marks = tmp_path / "marks" / "count"
+    for key in ("001", "004", "no block of this stage"):
+        write_json(marks / f"{key}.json", {"name": key, "value": 100})
+    (marks / ".002.json.12345678.tmp").write_text("{}")
+    result = run_stage(client, tmp_path / "marks", Stage("count", _count, _blocks(out, 6)))
+    assert (result.blocks, result.reused, result.computed) == (6, 2, 4)
+    assert result.total("value") == 4 * 7 + 2 * 100
+    assert [_calls(out, f"{i:03d}") for i in range(6)] == [1, 0, 1, 1, 0, 1]
+
+
+@pytest.mark.parametrize("damage", [b"", b"{", b"\xff\xfe"])
+def test_a_damaged_mark_is_no_mark(client, tmp_path, out, damage):
+    mark = tmp_path / "marks" / "count" / "000.json"
+    mark.parent.mkdir(parents=True)
+    mark.write_bytes(damage)
+    stage = Stage("count", _count, _blocks(out, 2))
+    assert run_stage(client, tmp_path / "marks", stage).reused == 0
+    assert read_json(mark) == {"name": "000", "value": 7}
+    assert run_stage(client, tmp_path / "marks", stage).reused == 2
+
+
+def test_a_finished_block_that_runs_again_does_nothing(client, tmp_path, out):
+    mark = tmp_path / "marks" / "count" / "x.json"
+    arguments = (_count, (out, "x"), "x", mark)
+    first = client.submit(execute_block, *arguments, "attempt", pure=False).result()
+    again = [client.submit(execute_block, *arguments, "attempt", pure=False) for _ in range(4)]
+    assert [future.result()[3] for future in again] == [first[3]] * 4
+    assert first[0] == "x"
+    assert _calls(out, "x") == 1
+
+
+def test_a_block_that_runs_twice_at_once_is_done(client, tmp_path, out):
+    mark = tmp_path / "marks" / "slow" / "x.json"
+    arguments = (_slow, (out, "x", 0.5), "x", mark)
+    both = [
+        client.submit(execute_block, *arguments, "attempt", pure=False, workers=[worker])
+        for worker in client.scheduler_info()["workers"]
+    ]
+    stats = [future.result()[3] for future in both]
+    assert stats == [{"done": "x"}] * 2
+    assert read_json(mark) == {"done": "x"}
+    assert list(mark.parent.iterdir()) == [mark]
+
+
+def _slow(folder: Path, name: str, seconds: float) -> dict[str, str]:
+    (folder / f"{name}.began").touch()
+    time.sleep(seconds)
+    (folder / f"{name}.ended").touch()
+    return {"done": name}
+
+
+def _tasks(dask_scheduler: distributed.Scheduler) -> tuple[int, int]:
+    # Only those of the stage: other tests share the cluster, and what they left there goes late.
+    tasks = [task for task in dask_scheduler.tasks.values() if str(task.key).startswith("count-")]
+    states = [task.state for task in tasks]
+    return len(states), sum(state != "memory" for state in states)
+
+
+class WatchTasks(Silent):
+    """Count what the scheduler knows, and what is not finished, each time that a block is done."""
+
+    def __init__(self, client):
+        self.client, self.seen = client, []
+
+    def advanced(self, result):
+        self.seen.append(self.client.run_on_scheduler(_tasks))
+
+
+def test_only_a_window_of_blocks_is_in_flight(client, tmp_path, out):
+    watch = WatchTasks(client)
+    run_stage(client, tmp_path / "marks", Stage("count", _count, _blocks(out, 80)), watch)
+    assert len(watch.seen) == 80
+    known, unfinished = zip(*watch.seen, strict=True)
+    # Three for each of two threads. What is finished is forgotten, if not at once.
+    assert 1 < max(unfinished) <= 6
+    assert max(known) < 40
+
+
+def _fail(kind: type[Exception]) -> dict[str, object]:
+    raise kind("row 7 of edges.csv: no such node. Remove it.")
+
+
+@pytest.mark.parametrize("kind", [BadInputError, ResourceError, FigrlError, KeyError])
+def test_the_error_of_a_block_comes_through_unchanged(client, tmp_path, kind):
+    stage = Stage("fail", _fail, [Block("x", (kind,))])
+    with pytest.raises(kind, match=r"row 7 of edges.csv: no such node. Remove it") as caught:
+        run_stage(client, tmp_path / "marks", stage)
+    assert type(caught.value) is kind
+    assert not (tmp_path / "marks" / "fail").exists()
+
+
+def _slow_or_fail(folder: Path, name: str) -> dict[str, str]:
+    if name == "bad":
+        # Fail only when the other one has begun.
+        while not (folder / "slow.began").exists():
+            time.sleep(0.01)
+        raise BadInputError("bad block")
+    return _slow(folder, name, 1.5)
+
+
+def test_after_an_error_no_block_is_at_work(client, tmp_path, out):
+    """Or it would write its mark into what the job begins anew, as ingest does for ids in text."""
+    names = ["bad", "slow", *(f"later-{i}" for i in range(6))]
+    blocks = [Block(name, (out, name)) for name in names]
+    with pytest.raises(BadInputError, match="bad block"):
+        run_stage(client, tmp_path / "marks", Stage("mixed", _slow_or_fail, blocks))
+    began = {path.stem for path in out.glob("*.began")}
+    ended = {path.stem for path in out.glob("*.ended")}
+    assert "slow" in ended
+    assert began == ended
+    marks = {path.stem for path in (tmp_path / "marks" / "mixed").iterdir()}
+    assert marks == ended
+    time.sleep(0.5)
+    assert {path.stem for path in out.glob("*.began")} == began
+
+
+def test_a_job_waits_for_blocks_of_one_that_was_killed(client, tmp_path, out):
+    marks = tmp_path / "marks"
+    arguments = (_slow, (out, "x", 1.0), "x", marks / "slow" / "x.json", "killed")
+    left = client.submit(execute_block, *arguments, pure=False)
+    while not (out / "x.began").exists():
+        time.sleep(0.01)
+    assert sum(client.run(count_blocks_at_work, marks).values()) == 1
+    assert sum(client.run(count_blocks_at_work, tmp_path / "other").values()) == 0
+    ClusterRunner(client, tmp_path / "other")
+    assert not (out / "x.ended").exists()
+    job = ClusterRunner(client, marks)
+    assert (out / "x.ended").exists()
+    assert sum(client.run(count_blocks_at_work, marks).values()) == 0
+    assert job.run_stage(Stage("slow", _slow, [Block("x", (out, "x", 0.0))])).reused == 1
+    del left
+
+
+def _die_once(flag: Path) -> dict[str, int]:
+    try:
+        flag.touch(exist_ok=False)
+    except FileExistsError:
+        return {"process": os.getpid()}
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError
+
+
+def _die() -> dict[str, int]:
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError
+
+
+@pytest.fixture(scope="module")
+def lonely():
+    """A cluster of one worker, with a Dask that has little patience for workers that are away."""
+    local = {"workers": 1, "threads_per_worker": 1, "memory_limit": "1GB"}
+    settings = {
+        "distributed.deploy.lost-worker-timeout": "200ms",
+        "distributed.scheduler.allowed-failures": 1,
+    }
+    with dask.config.set(settings), connect(ClusterConfig(local=local)) as client:
+        yield client
+
+
+def test_the_last_worker_dies_and_comes_back(lonely, tmp_path):
+    stage = Stage("die", _die_once, [Block("x", (tmp_path / "flag",))])
+    result = run_stage(lonely, tmp_path / "marks", stage)
+    assert result.computed == 1
+    assert (tmp_path / "flag").exists()
+
+
+def test_a_block_that_kills_its_workers_is_an_error_with_advice(lonely, tmp_path):
+    stage = Stage("deadly", _die, [Block("x", ())])
+    expected = r"stage 'deadly' was on a worker that died, several times over.*--memory-limit"
+    with pytest.raises(ResourceError, match=expected) as caught:
+        run_stage(lonely, tmp_path / "marks", stage)
+    assert caught.value.exit_code == 5
+
+
+def _hold(megabytes: int) -> dict[str, int]:
+    held = np.ones(megabytes << 20, np.uint8)
+    return {"held": int(held[::4096].sum()), "written_bytes": 3, "read_bytes": 5}
+
+
+def test_the_peak_memory_of_each_worker_is_measured(client, tmp_path):
+    job = ClusterRunner(client, tmp_path / "marks")
+    job.run_stage(Stage("small", _hold, [Block(f"{i}", (1,)) for i in range(8)]))
+    job.run_stage(Stage("large", _hold, [Block("x", (300,))]))
+    job.run_stage(Stage("small again", _hold, [Block(f"{i}", (1,)) for i in range(8)]))
+    told = job.describe()
+    peaks = {stage["name"]: stage["peak_bytes"] for stage in told["stages"]}
+    assert peaks["large"] > 300 << 20
+    assert peaks["large"] - peaks["small"] > 200 << 20
+    # The peak is that of the stage, not of all that the process did before.
+    assert peaks["large"] - peaks["small again"] > 200 << 20
+    assert told["peak_worker_bytes"] == peaks["large"]
+    assert max(worker["peak_bytes"] for worker in told["workers"]) == peaks["large"]
+    assert len(told["workers"]) == len({worker["worker"] for worker in told["workers"]}) <= 2
+    small = told["stages"][0]
+    assert (small["blocks"], small["read_bytes"], small["written_bytes"]) == (8, 40, 24)
+
+
+BLAS_THREADS = """
+from threadpoolctl import threadpool_info
+from figrl.engine.block import execute_block
+
+def threads():
+    return {pool["filepath"]: pool["num_threads"] for pool in threadpool_info()}
+
+print(sorted(threads().values()), sorted(execute_block(threads, (), "x", None, "a")[3].values()))
+"""
+
+
+def test_blas_has_one_thread_in_a_block():
+    """Also in a worker that Dask did not start with one."""
+    wide = {f"{name}_NUM_THREADS": "2" for name in ("OMP", "OPENBLAS", "MKL")}
+    done = subprocess.run(
+        [sys.executable, "-c", BLAS_THREADS],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, **wide},
+    )
+    before, within = done.stdout.strip("[]\n").split("] [")
+    assert "2" in before or os.cpu_count() == 1
+    assert set(within.split(", ")) == {"1"}
+    assert len(within) == len(before)
+
+
+def _square(number: int) -> int:
+    time.sleep(0.02 * (number % 3))
+    return number * number
+
+
+def test_map_once_keeps_the_order_and_leaves_nothing(client, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert map_on_workers(client, _square, [(i,) for i in range(25)]) == [i * i for i in range(25)]
+    assert map_on_workers(client, _square, []) == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_map_once_raises_the_error_of_an_item(client):
+    with pytest.raises(BadInputError, match="row 7"):
+        map_on_workers(client, _fail, [(BadInputError,)])
+
+
+def test_cluster_memory_is_what_the_workers_offer(client):
+    offer = cluster_memory(client, None)
+    assert (offer.workers, offer.threads, offer.limit_bytes) == (2, 1, 4_000_000_000)
+    assert offer.allowed_bytes == 3_000_000_000
+    assert cluster_memory(client, 10**9).limit_bytes == 10**9
+    assert cluster_memory(client, 10**13).limit_bytes == 4_000_000_000
+    assert offer.describe() == "2 workers with up to 1 thread and 4 GB each"
+
+
+class Recorder(Silent):
+    def __init__(self):
+        self.told = []
+
+    def started(self, result):
+        self.told.append(("started", result.reused))
+
+    def advanced(self, result):
+        self.told.append(("advanced", len(result.stats)))
+
+    def finished(self, result):
+        self.told.append(("finished", len(result.stats)))
+
+
+def test_a_monitor_is_told_of_every_block(client, tmp_path, out):
+    write_json(tmp_path / "marks" / "count" / "001.json", {"value": 1})
+    recorder = Recorder()
+    run_stage(client, tmp_path / "marks", Stage("count", _count, _blocks(out, 3)), recorder)
+    assert recorder.told == [
+        ("started", 1),
+        ("advanced", 2),
+        ("advanced", 3),
+        ("finished", 3),
+    ]
+
+
+def test_threads_of_one_worker_are_counted_apart(tmp_path, monkeypatch):
+    """Every thread of a process is counted, and forgotten when its block is done."""
+    # This process is no worker: its BLAS is left alone.
+    monkeypatch.setattr("figrl.engine.worker.WorkerState.limit_blas_threads", lambda _: None)
+    mark, began, go = tmp_path / "marks" / "s" / "x.json", threading.Barrier(3), threading.Event()
+
+    def wait() -> dict[str, int]:
+        began.wait(10)
+        go.wait(10)
+        return {}
+
+    threads = [
+        threading.Thread(
+            target=execute_block, args=(wait, (), name, mark.with_name(f"{name}.json"), "here")
+        )
+        for name in "ab"
+    ]
+    for thread in threads:
+        thread.start()
+    began.wait(10)
+    assert count_blocks_at_work(tmp_path / "marks") == 2
+    go.set()
+    for thread in threads:
+        thread.join(10)
+    assert count_blocks_at_work(tmp_path / "marks") == 0
+    assert sorted(path.name for path in mark.parent.iterdir()) == ["a.json", "b.json"]

@@ -1,0 +1,88 @@
+"""Tiles of a product, one after the other, against dense products."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+
+from figrl import ingest
+from figrl.engine.worker import release_buffers, worker_state
+from figrl.learn.operand import ProductTask
+from figrl.learn.product import product_tile
+from figrl.learn.setup import Geometry, Setup, Tiling
+from figrl.learn.spec import EmbedOptions, make_spec
+from figrl.store.arrays import ArraySpec, create_array, open_zarr
+from tests.learn.test_embed import random_edges
+from tests.reference import DenseGraph, write_edges
+
+SIZE = 22
+SPEC = make_spec(
+    EmbedOptions(preset="paper", dim=2, sketch_size=SIZE, seed=5), nodes=70, mean_degree=1.0
+)
+
+
+@pytest.fixture(scope="module")
+def graphs(client, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("sketch")
+    edges = random_edges(9, 70, weighted=True, parts=2)
+    path = write_edges(folder / "edges.parquet", edges)
+    return ingest(path, store=folder / "store", client=client, block_rows=32), DenseGraph.of(edges)
+
+
+def products(graph, folder, count, *, columns, operand_rows, kept_bytes=0):
+    """Z_1 to Z_count, as the tiles of a run would write them."""
+    results, operand = [], None
+    for t in range(1, count + 1):
+        out = folder / f"z{t}"
+        create_array(ArraySpec(out, (graph.nodes, SIZE), (16, columns)))
+        tiling = Tiling(columns, operand_rows)
+        setup = Setup(graph, SPEC, Geometry(16, 16), tiling, tiling, 1, folder, kept_bytes)
+        task = ProductTask(setup, tiling, operand, out, SIZE)
+        for slice_number, block in product(range(task.slices), range(graph.blocks)):
+            product_tile(task, block, slice_number)
+        results.append(np.asarray(open_zarr(out)[...]))
+        operand = out
+    release_buffers()
+    return results
+
+
+def test_products_are_those_of_the_dense_matrix(graphs, tmp_path):
+    graph, dense = graphs
+    expected = dense.projection(SIZE, seed=5) / np.sqrt(SIZE)
+    for found in products(graph, tmp_path, 3, columns=8, operand_rows=graph.nodes):
+        expected = dense.normalised @ expected
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(("columns", "operand_rows"), [(4, 10**6), (22, 10**6), (8, 48), (20, 16)])
+def test_tiles_do_not_change_a_bit(graphs, tmp_path, columns, operand_rows):
+    graph, _ = graphs
+    usual = products(graph, tmp_path / "usual", 3, columns=8, operand_rows=graph.nodes)
+    other = products(graph, tmp_path / "other", 3, columns=columns, operand_rows=operand_rows)
+    for first, second in zip(usual, other, strict=True):
+        np.testing.assert_array_equal(first, second)
+
+
+@pytest.mark.parametrize("kept_bytes", [500, 3_000, 10**9])
+def test_a_graph_that_is_kept_in_part_does_not_change_a_bit(
+    graphs, tmp_path, monkeypatch, kept_bytes
+):
+    graph, _ = graphs
+    whole = type(graph).row_groups
+    usual = products(graph, tmp_path / "usual", 2, columns=4, operand_rows=graph.nodes)
+
+    def in_small_runs(self, block):
+        for rows, columns, weights in whole(self, block):
+            for start in range(0, rows.size, 10):
+                part = slice(start, start + 10)
+                yield rows[part], columns[part], weights[part]
+                if start == 20:
+                    # As another job on the same worker would when it ends.
+                    worker_state().kept.release()
+
+    monkeypatch.setattr(type(graph), "row_groups", in_small_runs)
+    sizes = {"columns": 4, "operand_rows": graph.nodes, "kept_bytes": kept_bytes}
+    for first, second in zip(usual, products(graph, tmp_path / "kept", 2, **sizes), strict=True):
+        np.testing.assert_array_equal(first, second)

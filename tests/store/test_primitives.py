@@ -1,0 +1,204 @@
+"""Each primitive of storage, alone and with several processes at once."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from figrl.store.files import (
+    atomic_write,
+    delete,
+    exists,
+    get,
+    list_prefix,
+    modified_time,
+    put,
+    put_if_absent,
+    put_if_matches,
+)
+
+PROCESSES = 4
+CONTEXT = multiprocessing.get_context("fork")
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "folder" / "object"
+
+
+def in_processes(function, *args):
+    """Call a function in several processes at once, with the number of each; what they returned."""
+    barrier, answers = CONTEXT.Barrier(PROCESSES), CONTEXT.Queue()
+
+    def run(number):
+        barrier.wait()
+        answers.put((number, function(number, *args)))
+
+    processes = [CONTEXT.Process(target=run, args=(number,)) for number in range(PROCESSES)]
+    for process in processes:
+        process.start()
+    found = dict(answers.get(timeout=60) for _ in processes)
+    for process in processes:
+        process.join()
+    return found
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(entry.name for entry in folder.iterdir())
+
+
+@pytest.mark.parametrize("durable", [False, True])
+def test_an_object_is_put_and_replaced(path, durable):
+    for content in (b"first", b"", b"second"):
+        put(path, content, durable=durable)
+        assert get(path) == content
+    assert names(path.parent) == ["object"]
+
+
+def test_a_range_is_read(path):
+    put(path, b"0123456789")
+    assert get(path, start=3, size=4) == b"3456"
+    assert get(path, start=7) == b"789"
+    assert get(path, start=8, size=10) == b"89"
+    assert get(path, start=20) == b""
+    with pytest.raises(FileNotFoundError):
+        get(path.with_name("missing"))
+
+
+def _put_until_killed(path: Path) -> None:
+    while True:
+        put(path, b"b" * (1 << 22))
+        put(path, b"a" * (1 << 22))
+
+
+def test_a_killed_put_leaves_a_whole_object(path):
+    put(path, b"a" * (1 << 22))
+    for _ in range(5):
+        process = CONTEXT.Process(target=_put_until_killed, args=(path,))
+        process.start()
+        time.sleep(0.05)
+        assert process.pid is not None
+        os.kill(process.pid, signal.SIGKILL)
+        process.join()
+        assert get(path) in (b"a" * (1 << 22), b"b" * (1 << 22))
+    assert list_prefix(path.parent) == [path], "what was left behind is hidden"
+
+
+def test_a_put_that_is_killed_before_its_rename_leaves_the_old_object(path):
+    put(path, b"old")
+
+    def killed() -> None:
+        with atomic_write(path) as aside:
+            aside.write_bytes(b"ne")
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    process = CONTEXT.Process(target=killed)
+    process.start()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+    assert get(path) == b"old"
+    assert len(names(path.parent)) == 2
+    assert list_prefix(path.parent) == [path]
+
+
+def test_put_if_absent_does_not_replace(path):
+    assert put_if_absent(path, b"first", durable=True)
+    assert not put_if_absent(path, b"second")
+    assert get(path) == b"first"
+    delete(path)
+    assert put_if_absent(path, b"third")
+    assert names(path.parent) == ["object"]
+
+
+def test_of_many_put_if_absent_exactly_one_wins(path):
+    def race(number):
+        return [put_if_absent(path.with_name(f"{turn:02d}"), b"%d" % number) for turn in range(50)]
+
+    won = in_processes(race)
+    for turn in range(50):
+        winners = [number for number in range(PROCESSES) if won[number][turn]]
+        assert [get(path.with_name(f"{turn:02d}"))] == [b"%d" % number for number in winners]
+    assert len(names(path.parent)) == 50
+
+
+def test_put_if_matches_replaces_only_what_is_expected(path):
+    assert not put_if_matches(path, b"new", expected=b"")
+    assert not exists(path)
+    assert put_if_matches(path, b"one", expected=None)
+    assert not put_if_matches(path, b"other", expected=None)
+    assert not put_if_matches(path, b"other", expected=b"on")
+    assert get(path) == b"one"
+    assert put_if_matches(path, b"two", expected=b"one", durable=True)
+    assert get(path) == b"two"
+    assert names(path.parent) == ["object"]
+
+
+def test_of_many_put_if_matches_exactly_one_wins(path):
+    """Each step of a counter is won by one process, and no step is lost."""
+    steps = 100
+    put(path, b"0")
+
+    def count(_):
+        won = 0
+        while (present := int(get(path))) < steps:
+            won += put_if_matches(path, b"%d" % (present + 1), expected=b"%d" % present)
+        return won
+
+    assert sum(in_processes(count).values()) == steps
+    assert get(path) == b"%d" % steps
+    assert names(path.parent) == ["object"]
+
+
+def test_a_list_leaves_hidden_names_out(tmp_path):
+    assert list_prefix(tmp_path / "missing") == []
+    for name in ("b.json", "a.json", ".hidden.json", "c.txt"):
+        put(tmp_path / name, b"")
+    put(tmp_path / "d" / "below.json", b"")
+    assert [path.name for path in list_prefix(tmp_path)] == ["a.json", "b.json", "c.txt", "d"]
+    assert [path.name for path in list_prefix(tmp_path, "*.json")] == ["a.json", "b.json"]
+    with atomic_write(tmp_path / "e.json") as aside:
+        aside.touch()
+        assert [path.name for path in list_prefix(tmp_path, "*.json")] == ["a.json", "b.json"]
+
+
+def test_a_prefix_is_deleted_in_one_step(tmp_path):
+    """A reader sees all objects below a prefix, or none."""
+    folder = tmp_path / "run"
+    partial = []
+
+    def watch(ready, seen):
+        ready.set()
+        while True:
+            first, last = exists(folder / "000"), exists(folder / "499")
+            if not first and last:
+                # The folder may have gone between the two looks, but not come back.
+                seen.put("partial")
+            if not exists(folder):
+                seen.put("gone")
+                return
+
+    for number in range(500):
+        put(folder / f"{number:03d}", b"")
+    ready, seen = CONTEXT.Event(), CONTEXT.Queue()
+    watcher = CONTEXT.Process(target=watch, args=(ready, seen))
+    watcher.start()
+    ready.wait()
+    delete(folder)
+    while (what := seen.get(timeout=60)) != "gone":
+        partial.append(what)
+    watcher.join()
+    assert partial == []
+    assert names(tmp_path) == []
+
+
+def test_the_time_of_an_object_is_that_of_its_last_put(path):
+    put(path, b"")
+    os.utime(path, (100, 100))
+    assert modified_time(path) == 100
+    put(path, b"")
+    assert modified_time(path) == pytest.approx(time.time(), abs=60)
