@@ -103,8 +103,11 @@ def largest_angle(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> float:
 
 
 @dataclass(frozen=True)
-class DenseAccurate:
-    """Powers, degree regularisation, the Ritz step, representations and smoothing, all dense."""
+class DenseDeep:
+    """The deep sketch, Rayleigh-Ritz, representations and smoothing, all dense in float64.
+
+    The space of the sketch is that of ``[L R, L^2 R, ..., L^s R]``, orthonormalised on the way.
+    """
 
     matrix: np.ndarray[Any, np.dtype[np.float64]]
     left: np.ndarray[Any, np.dtype[np.float64]]
@@ -117,36 +120,46 @@ class DenseAccurate:
         graph: DenseGraph,
         *,
         dim: int,
-        sketch_size: int,
-        power_iterations: int,
+        width: int,
+        depth: int,
         regularization: float,
         representation: str = "unit",
-        exponent: float = 1.0,
         smoothing: int = 0,
         seed: int = 0,
-    ) -> DenseAccurate:
-        root = 1 / np.sqrt(graph.degrees + regularization)
+    ) -> DenseDeep:
+        with np.errstate(divide="ignore"):
+            root = 1 / np.sqrt(graph.degrees + regularization)
+        root[~np.isfinite(root)] = 0
         matrix = root[:, None] * graph.weights * root[None, :]
-        sketch = np.linalg.matrix_power(matrix, 2 * power_iterations + 1) @ graph.projection(
-            sketch_size, seed
-        )
-        left = np.linalg.svd(sketch, full_matrices=False)[0][:, :dim]
-        values, turn = np.linalg.eigh(left.T @ matrix @ left)
-        order = np.argsort(-np.abs(values))
-        left, values = left @ turn[:, order], values[order]
+        space = krylov_space(matrix, graph.projection(width, seed), depth)
+        values, turn = np.linalg.eigh(space.T @ matrix @ space)
+        order = np.argsort(-(np.abs(values) if representation == "degree" else values))[:dim]
+        left, values = space @ turn[:, order], values[order]
         if representation == "degree":
             return cls(matrix, left, values, graph.inverse_root[:, None] * left)
-        vectors = unit_rows(left * np.abs(values) ** exponent)
+        if representation == "product":
+            scale = np.sqrt(graph.degrees + regularization)[:, None]
+            return cls(matrix, left, values, scale * left * np.sqrt(np.maximum(values, 0)))
+        vectors = unit_rows(left * sum(values**power for power in range(1, 6)))
         walk = graph.weights / np.where(graph.degrees > 0, graph.degrees, 1)[:, None]
-        for step in range(1, smoothing + 1):
-            vectors = unit_rows(walk @ vectors + (vectors if step < smoothing else 0))
+        for _ in range(smoothing):
+            vectors = unit_rows(walk @ vectors)
         return cls(matrix, left, values, vectors)
 
-    def projection_cost(self, dim: int) -> float:
-        """How much more U leaves of the matrix than the best `dim` dimensions would."""
-        squares = np.sort(np.linalg.eigvalsh(self.matrix) ** 2)[::-1]
-        rest = self.matrix - self.left @ (self.left.T @ self.matrix)
-        return float((rest**2).sum() / squares[dim:].sum() - 1)
+
+def krylov_space(matrix: Any, start: Any, depth: int) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """Orthonormal basis of the space of ``[L R, ..., L^s R]``."""
+    space, block = np.empty((len(matrix), 0)), start
+    for _ in range(depth):
+        block = matrix @ block
+        for _ in range(2):
+            block = block - space @ (space.T @ block)
+        left, values, _ = np.linalg.svd(block, full_matrices=False)
+        block = left[:, values > 1e-10 * max(values.max(initial=0), 1e-300)]
+        if space.shape[1] and values.max(initial=0) < 1e-10:
+            break
+        space = np.hstack([space, block])
+    return space
 
 
 def unit_rows(rows: np.ndarray[Any, np.dtype[np.float64]]) -> np.ndarray[Any, Any]:

@@ -22,7 +22,7 @@ from pathlib import Path
 
 import click
 
-from figrl.bench.embed import bench_embed, bench_limit, bench_projection, bench_workers
+from figrl.bench.embed import bench_embed, bench_limit, bench_workers
 from figrl.bench.factor import bench_factor
 from figrl.bench.fold_in import bench_fold_in
 from figrl.bench.growth import bench_growth
@@ -46,7 +46,6 @@ _PARTS: dict[str, Sequence[Callable[..., Sequence[Comparison | Metric | Score]]]
     "fold-in": [bench_fold_in],
     "growth": [bench_growth],
     "limit": [bench_limit],
-    "projection": [bench_projection],
     "quality": [bench_quality],
     "options": [bench_options],
     "held-back": [bench_held_back],

@@ -2,7 +2,8 @@
 
 For example:
   figrl embed --store store
-  figrl embed --store store --dim 64 --power-iterations 7
+  figrl embed --store store --dim 64 --depth 12
+  figrl embed --store store --representation product
   figrl embed --store store --preset paper --dim 100 --sketch-size 1000
   figrl embed --store store --dim 100 --sketch-size 1000 --memory-limit 1GB
 
@@ -42,13 +43,12 @@ def command(store: str, connection: Connection, **options: Any) -> Report:
 def _render(report: Report) -> None:
     if report["already_done"]:
         click.echo("This run was done before: nothing to do. It is the current one.")
-    products = 2 * report["spec"]["power_iterations"] + 1
-    smoothing = " with {spec[smoothing]} steps of smoothing" if report["spec"]["smoothing"] else ""
+    smoothing = ", {smoothing_steps} steps of smoothing" if report["smoothing_steps"] else ""
     facts: dict[str, Cell] = {
         "run": "{run}",
         "graph": "{graph} ({nodes:,} nodes, {edges:,} edges)",
         "vectors": "{dim} dimensions, from a sketch of {sketch_size:,}",
-        "made by": f"{products} products, {{spec[projection]}}, degrees + "
+        "made by": "width {spec[width]} x depth {spec[depth]}, degrees + "
         "{spec[regularization]:.3g}, {spec[representation]}" + smoothing,
         **spectrum_facts(report),
         "memory of a worker": "{peak_worker_bytes:bytes} at most, planned "

@@ -37,7 +37,7 @@ from figrl_jobs.options import cluster_option, job, store_option
 def command(
     ids: tuple[str, ...], store: str, run: str | None, cluster: str | None, **options: Any
 ) -> Report:
-    """Show the nodes whose vectors are most similar to that of each ID, by cosine."""
+    """Show the nodes whose vectors are most similar to that of each ID, by cosine or dot product."""
     wanted = _typed(ids, store, run)
     connected = nullcontext() if cluster is None else connect(read_cluster_config(cluster))
     try:
@@ -58,10 +58,11 @@ def _typed(ids: tuple[str, ...], store: str, run: str | None) -> list[Any]:
 
 @command.render
 def _render(report: Report) -> None:
+    metric = "dot" if any("dot" in row for row in report["neighbors"]) else "cosine"
     columns: list[tuple[str, Cell]] = [
         ("id", lambda row: row["id"] if row["rank"] == 1 else ""),
         ("rank", "{rank}"),
         ("neighbor", "{neighbor}"),
-        ("cosine", "{cosine:.4f}"),
+        (metric, f"{{{metric}:.4f}}"),
     ]
     print_table(report["neighbors"], columns, left=["id", "neighbor"])

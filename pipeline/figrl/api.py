@@ -78,8 +78,8 @@ def embed(
         Memory that each worker process may use, such as ``"2GB"``; by default the worker's own.
     **options
         Fields of `figrl.learn.spec.EmbedOptions`: ``preset``, ``dim``, ``sketch_size``,
-        ``epsilon``, ``power_iterations``, ``regularization``, ``representation``, ``exponent``,
-        ``smoothing``, ``projection``, ``certificate``, ``seed``.
+        ``width``, ``depth``, ``epsilon``, ``regularization``, ``representation``, ``smoothing``,
+        ``seed``.
 
     Returns
     -------

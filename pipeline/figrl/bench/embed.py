@@ -1,4 +1,4 @@
-"""Embed: the paper in memory, memory limits, numbers of workers and kinds of projection."""
+"""Embed: the paper in memory, memory limits and numbers of workers."""
 
 from __future__ import annotations
 
@@ -24,8 +24,6 @@ from figrl.study.process import measure_in_process
 _EDGES_PER_NODE = (10, 50)
 """A sparse sketch saves time per edge, but has as many rows to write."""
 
-_PROJECTIONS = ("sparse-sign", "gaussian")
-_ONE_PASS = {"power_iterations": 0, "regularization": 0, "representation": "degree"}
 
 
 def bench_embed(data: Path, *, sketch_size: int = 1000, dim: int = 100) -> list[Comparison]:
@@ -65,30 +63,6 @@ def bench_workers(*, edges: int = 20_000_000, sketch_size: int = 192) -> list[Co
     return [Comparison(what, "one worker", two, one, wanted=1.7)]
 
 
-def bench_projection(
-    data: Path, *, edges: int = 20_000_000, sketch_size: int = 1000, dim: int = 100
-) -> list[Comparison | Metric]:
-    """Compare a sparse projection with a Gaussian one: the sketch stage, and the cost."""
-    sizes: dict[str, Any] = {"sketch_size": sketch_size, "dim": dim}
-    found: list[Comparison | Metric] = []
-    for per_node in _EDGES_PER_NODE:
-        with planted_store(edges, per_node=per_node) as store:
-            sparse, gaussian = (
-                _sketch_seconds(store=store, projection=kind, **sizes) for kind in _PROJECTIONS
-            )
-        what = (
-            f"sparse-sign: sketch stage, {edges / 1e6:.0f} M edges, {per_node} of a node, "
-            f"d = {sketch_size:,}"
-        )
-        found.append(Comparison(what, "gaussian", sparse, gaussian, wanted=4))
-    with real_store(data, "ca-HepTh") as store:
-        costs = measure_in_process(relative_costs, store=store, **sizes).result
-    ratio = costs["sparse-sign"] / costs["gaussian"]
-    detail = ", ".join(f"{kind} {costs[kind]:.4f}" for kind in _PROJECTIONS)
-    what = f"sparse-sign: relative projection cost on ca-HepTh, d = {sketch_size:,}, over gaussian"
-    return [*found, Metric(what, ratio, 1.05, "x", False, detail)]
-
-
 def _sketch_seconds(**arguments: Any) -> float:
     return float(measure_in_process(ours, **arguments).result["stages"]["sketch"])
 
@@ -100,7 +74,6 @@ def ours(
     *,
     limit_bytes: int | None = None,
     workers: int | None = None,
-    projection: str = "gaussian",
 ) -> dict[str, Any]:
     """Embed with figrl, cluster included; with `workers`, each has one thread.
 
@@ -108,9 +81,9 @@ def ours(
     """
     started = time.perf_counter()
     cluster = {"workers": workers, "threads_per_worker": 1} if workers else {}
-    sizes = {"dim": dim, "sketch_size": sketch_size, "projection": projection}
+    config = EmbedOptions(preset="paper", dim=dim, sketch_size=sketch_size)
     with local_session(limit_bytes, **cluster) as session:
-        report = run_embed(store, EmbedOptions(preset="paper", **sizes), session)
+        report = run_embed(store, config, session)
     seconds = time.perf_counter() - started
     run = open_store(store).embedding(report["run"]).path
     chunks = sorted((run / "embedding" / "c").rglob("*"))
@@ -132,26 +105,6 @@ def in_memory(store: str, sketch_size: int, dim: int) -> None:
     degrees = np.asarray(open_zarr(graph.degrees_path)[...])
     vectors = left[:, :dim] / np.sqrt(degrees)[:, None].astype(np.float32)
     np.save(Path(store) / "in-memory.npy", vectors)
-
-
-def relative_costs(store: str, sketch_size: int, dim: int) -> dict[str, Any]:
-    """Relative projection cost of both, the mean of three seeds, against an exact decomposition."""
-    matrix = scipy.sparse.csr_matrix(read_matrix(open_store(store).graph), dtype=np.float64)
-    # Dense: the graph's components give many eigenvalues of 1, which Lanczos cannot separate.
-    squares = np.sort(scipy.linalg.eigvalsh(matrix.toarray(), overwrite_a=True) ** 2)
-    least = float(squares[:-dim].sum())
-    with local_session() as session:
-
-        def cost(projection: str, seed: int) -> float:
-            sizes = {"dim": dim, "sketch_size": sketch_size, "seed": seed}
-            config = EmbedOptions(projection=projection, **sizes, **_ONE_PASS)
-            certificate = run_embed(store, config, session)["certificate"]
-            return float(certificate["square_norm"] - certificate["captured"])
-
-        return {
-            projection: sum(cost(projection, seed) for seed in range(3)) / 3 / least - 1
-            for projection in _PROJECTIONS
-        }
 
 
 def read_matrix(graph: Graph, regularization: float = 0.0) -> scipy.sparse.csr_matrix:

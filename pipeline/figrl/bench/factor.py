@@ -12,7 +12,7 @@ from figrl.bench.results import Comparison
 from figrl.engine.cluster import ClusterConfig, connect
 from figrl.engine.runner import ClusterRunner
 from figrl.engine.stage import Stage, Stats, numbered
-from figrl.learn.factor import TRUSTED, Factor, factor_stages, projector
+from figrl.learn.factor import factor_stages, projector
 from figrl.learn.plan import imagined_graph
 from figrl.learn.rows import chunks_of_rows
 from figrl.learn.setup import Geometry, Setup, Tiling
@@ -57,8 +57,7 @@ def ours(folder: str, dim: int) -> None:
         spec = make_spec(options, nodes=rows, mean_degree=1.0)
         graph = imagined_graph(rows, rows)
         setup = Setup(graph, spec, _GEOMETRY, tiling, tiling, 1, root)
-        paths = (root / "sketch", root / "work", root / "factor")
-        job.run(factor_stages(setup, Factor("factor", *paths, dim, tiling, TRUSTED)))
+        job.run(factor_stages(setup))
         create_array(ArraySpec(root / "ours", (rows, dim), (_CHUNK_ROWS, dim)))
         blocks = numbered(root, -(-rows // (4 * _CHUNK_ROWS)))
         job.run_stage(Stage("project", _project, blocks))

@@ -100,25 +100,25 @@ class SharedOperand:
                 self._memory = np.empty(0, np.float32)
 
 
-class SharedPair:
-    """Two matrices of the same shape, for one user at a time."""
+class SharedMatrices:
+    """Matrices of one shape, for one user at a time."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._memory: Floats = np.empty(0, np.float32)
 
     @contextmanager
-    def use(self, shape: tuple[int, int]) -> Iterator[tuple[Floats, Floats]]:
-        """Yield both; their content is undefined."""
+    def use(self, count: int, shape: tuple[int, int]) -> Iterator[list[Floats]]:
+        """Yield `count` matrices; their content is undefined."""
         size = math.prod(shape)
-        # The second begins on a page of its own, so that the disk can take it as it lies there.
+        # Each begins on a page of its own, so that the disk can take it as it lies there.
         place = -(-size // _PAGE_FLOATS) * _PAGE_FLOATS
         with self._lock:
-            if self._memory.size < place + size:
+            if self._memory.size < count * place:
                 self._memory = np.empty(0, np.float32)
-                self._memory = aligned_empty(4 * (place + size)).view(np.float32)
-            memory = self._memory
-            yield memory[:size].reshape(shape), memory[place : place + size].reshape(shape)
+                self._memory = aligned_empty(4 * count * place).view(np.float32)
+            starts = range(0, count * place, place)
+            yield [self._memory[start : start + size].reshape(shape) for start in starts]
 
     def release(self) -> None:
         """Release the memory, unless it is in use."""

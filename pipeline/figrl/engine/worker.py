@@ -22,7 +22,7 @@ import psutil
 import pyarrow as pa
 from threadpoolctl import threadpool_limits
 
-from figrl.engine.buffers import Kept, SharedOperand, SharedPair
+from figrl.engine.buffers import Kept, SharedMatrices, SharedOperand
 from figrl.errors import FigrlError
 from figrl.store.matrix import Floats, aligned_empty
 
@@ -33,13 +33,13 @@ _CLEAR_REFS = Path("/proc/self/clear_refs")
 class WorkerState:
     """State of one worker process.
 
-    The threads share `operand` in a product; a chain of products goes back and forth between the
-    two matrices of `pair`; `kept` holds blocks of the graph from slice to slice.
+    The threads share `operand` in a product; a chain of products goes back and forth between some
+    `matrices`; `kept` holds blocks of the graph from slice to slice.
     """
 
     def __init__(self) -> None:
         self.operand = SharedOperand()
-        self.pair = SharedPair()
+        self.matrices = SharedMatrices()
         self.kept = Kept()
         self._buffers: dict[tuple[int, str], Floats] = {}
         self._opened: dict[Hashable, Any] = {}
@@ -97,7 +97,7 @@ class WorkerState:
     def release_buffers(self) -> None:
         """Release all memory that is kept for later stages."""
         self.operand.release()
-        self.pair.release()
+        self.matrices.release()
         self.kept.release()
         self._buffers.clear()
 

@@ -1,98 +1,104 @@
-"""The certificate: how close the vectors are to the best possible ones.
+"""The certificate: what share of the graph's matrix the dimensions hold, and how exact they are.
 
-It bounds what a perfect decomposition could do better, by what was measured:
+    captured = ||L U||_F^2   share = captured / ||L||_F^2   residual r_j = ||L u_j - lambda_j u_j||
 
-    captured = ||L U||_F^2     cost = ||L||_F^2 - captured     best: the least cost of k dimensions
-
-With ``A = U^t L^2 U`` (eigenvalues a_j), ``B`` the part of ``L^2`` between U and the rest, and
-delta at least the largest eigenvalue of ``L^2`` on the rest, for every gamma > 0
-
-    cost - best  <=  ||B||_F^2 / gamma + sum over j of max(delta + gamma - a_j, 0)
-
-because ``[[A, B], [B^t, D]] <= [[A + B B^t / gamma, 0], [0, D + gamma]]``. Delta comes from
-*probes*, normal columns that went through all products but had no part in U: with ``p = q + 1``,
-``delta^p <= ||(I - U U^t) L^(2p) omega|| / c`` for at least one of the probes, but for a
-probability of ``(2 Phi(c) - 1)^probes``.
+L is symmetric, so it has an eigenvalue within r_j of every lambda_j, whatever the sketch missed.
+All of it follows from the Gram matrix of the products; only ``||L||_F`` takes a look at the edges.
 """
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import scipy.linalg
 
-from figrl.engine.stage import Stats
-from figrl.learn.factor import Matrix
+from figrl.engine.stage import Cost, Memory, Stage, Stats, numbered
+from figrl.engine.worker import worker_state
+from figrl.learn.kernels import accumulate
 from figrl.learn.operand import read_nodes
-from figrl.store.graph import Graph
-
-_PROBE_CHANCE = 0.5
-"""c above: with 16 probes the bound fails once in five million runs."""
-
-ROUNDING = 1e-5
-"""Of squares summed up from products in float32, of columns that are orthonormal to about that."""
-
-EXACT_NODES = 1500
-"""Graphs up to this size are also decomposed exactly, in a fraction of a second."""
+from figrl.learn.setup import Setup
+from figrl.store.graph import ROW_GROUP_EDGES
+from figrl.store.matrix import Floats
 
 
-def cost_bound(
-    moved: Matrix,
-    values: npt.NDArray[np.float64],
-    residuals: npt.NDArray[np.float64],
-    square_norm: float,
-    *,
-    largest_probe: float,
-    power: int,
-) -> float | None:
-    """Most that the projection cost can lie above the least possible, relative to that.
-
-    `moved` is ``A = U^t L^2 U``, `residuals` are the lengths of ``L u - lambda u``, `square_norm`
-    is ``||L||_F^2`` and `largest_probe` the largest length of a probe outside of U after
-    ``L^(2 power)``. None where nothing can be said: the probes allow that all of L is in k other
-    dimensions.
-    """
-    # No eigenvalue of L is larger than 1, so none of its square is.
-    delta = 1.0
-    if largest_probe > 0:
-        delta = min(1.0, (largest_probe / _PROBE_CHANCE) ** (1 / power))
-    squares = residuals**2 + ROUNDING * values**2
-    between = (
-        math.sqrt(float((squares * values**2).sum())) + math.sqrt(delta * float(squares.sum()))
-    ) ** 2
-    inside = np.maximum(scipy.linalg.eigvalsh(moved, check_finite=False), 0.0)
-    gammas = np.geomspace(1e-9, 2.0, 200)
-    excess = between / gammas + np.maximum(delta + gammas[:, None] - inside, 0.0).sum(axis=1)
-    gain = min(float(excess.min()), delta * inside.size)
-    cost = square_norm - float(np.trace(moved))
-    gain += ROUNDING * square_norm
-    return gain / (cost - gain) if cost > gain else None
+def norm_stage(setup: Setup) -> Stage:
+    """``||L||_F^2``, in parts of it that are summed up by the caller."""
+    graph, held = setup.graph, setup.wide.operand_rows
+    whole = held >= graph.nodes
+    entries = min(graph.largest_block_edges, ROW_GROUP_EDGES)
+    block_bytes = 80 * min(graph.block_rows, graph.nodes) + 56 * entries
+    operand_bytes = 4 * min(held, graph.nodes)
+    return Stage(
+        "norm",
+        norm_block,
+        numbered(setup, graph.blocks),
+        Memory(operand_bytes if whole else 0, block_bytes + (0 if whole else operand_bytes)),
+        reads=(graph.path,),
+        cost=Cost(
+            read_bytes=8 * graph.edges, work={"entries": 2 * graph.edges, "rows": 2 * graph.edges}
+        ),
+        expected={"square": 1.0},
+    )
 
 
-def exact_cost(graph: Graph, regularization: float, captured: float, dim: int) -> Stats:
-    """Relative projection cost by a dense decomposition; for graphs that are small."""
-    matrix = np.zeros((graph.nodes, graph.nodes))
-    scale = read_nodes(graph, 0, graph.nodes, regularization).scale
-    for block in range(graph.blocks):
-        for rows, columns, weights in graph.row_groups(block):
-            matrix[rows, columns] = 1.0 if weights is None else weights
-    matrix *= scale[:, None] * scale[None, :]
-    squares = np.sort(scipy.linalg.eigvalsh(matrix, check_finite=False) ** 2)[::-1]
-    least, cost = float(squares[dim:].sum()), float(squares.sum()) - captured
-    # A graph of no more than k directions has nothing left to compare with.
-    compared = least > 1e-9 * squares.sum()
-    return {"exact_cost": max(cost - least, 0.0) / least if compared else 0.0}
+def norm_block(setup: Setup, block: int) -> Stats:
+    """Sum of the squares of L's entries in a row block."""
+    graph, rows = setup.graph, setup.wide.operand_rows
+    start, stop = graph.block_range(block)
+    sums = np.zeros((stop - start, 1), np.float32)
+
+    def fill(part: int, operand: Floats) -> None:
+        begin, end = graph.block_range(part)
+        operand[begin:end, 0] = _inverse_degrees(setup, begin, end)
+
+    if rows >= graph.nodes:
+        key = ("inverse degrees", graph.path, setup.spec.regularization)
+        with worker_state().operand.use(key, (graph.nodes, 1), graph.blocks, fill) as operand:
+            _add_squares(setup, block, operand, 0, sums)
+    else:
+        for begin in range(0, graph.nodes, rows):
+            end = min(begin + rows, graph.nodes)
+            operand = worker_state().buffer("operand", (end - begin, 1))
+            for low in range(begin, end, graph.block_rows):
+                high = min(low + graph.block_rows, end)
+                operand[low - begin : high - begin, 0] = _inverse_degrees(setup, low, high)
+            _add_squares(setup, block, operand, begin, sums)
+    own = _inverse_degrees(setup, start, stop).astype(np.float64)
+    return {
+        "square": float(np.dot(own, sums[:, 0].astype(np.float64))),
+        "read_bytes": graph.edge_bytes(block),
+        "written_bytes": 0,
+    }
 
 
-def certificate_sentence(certificate: dict[str, Any], dim: int) -> str:
-    """A sentence that says what a certificate means."""
-    text = f"{dim} dimensions hold {certificate['share_captured']:.1%} of the graph's matrix"
-    bound, exact = certificate["cost_bound"], certificate["exact_cost"]
-    if exact is not None:
-        return text + f"; what they leave is {exact:.2%} more than the best {dim} would leave."
-    if bound is None:
-        return text + ". How near that is to the best is not known: raise --power-iterations."
-    return text + f"; what they leave is at most {bound:.2%} more than the best {dim} would leave."
+def _inverse_degrees(setup: Setup, start: int, stop: int) -> npt.NDArray[np.float32]:
+    scale = read_nodes(setup.graph, start, stop, setup.spec.regularization).scale
+    return (scale**2).astype(np.float32)
+
+
+def _add_squares(setup: Setup, block: int, operand: Floats, first: int, sums: Floats) -> None:
+    start, _ = setup.graph.block_range(block)
+    for rows, columns, weights in setup.graph.row_groups(block):
+        squares = None if weights is None else weights**2
+        accumulate(rows, columns, squares, operand, sums, first_row=start, first_column=first)
+
+
+def make_certificate(found: Stats, square_norm: float, dim: int) -> dict[str, Any]:
+    """What the manifest says of the accuracy, from the eigenvalues and residuals of the factor."""
+    values, residuals = np.array(found["eigenvalues"]), np.array(found["residuals"])
+    captured = float((values**2 + residuals**2).sum())
+    share = min(captured / square_norm, 1.0) if square_norm else 1.0
+    largest, median = float(residuals.max(initial=0.0)), float(np.median(residuals))
+    return {
+        "eigenvalues": found["eigenvalues"],
+        "residuals": found["residuals"],
+        "largest_residual": largest,
+        "square_norm": square_norm,
+        "captured": captured,
+        "share_captured": share,
+        "meaning": (
+            f"{dim} dimensions hold {share:.1%} of the graph's matrix; their eigenvalues are right "
+            f"to within {largest:.2g}, half of them to within {median:.2g}."
+        ),
+    }

@@ -1,25 +1,21 @@
-"""Products in a row in the memory of one worker, where the graph and two matrices fit.
+"""Products one after the other in the memory of one worker, where the graph and matrices fit.
 
 One product by itself takes a fraction of a second there, most of it spent on reading its operand
-and writing its result. In a row they do the same sums with the same rounding, so the bits are those
-of one after the other; a kill costs the whole row, which the plan keeps to a second or two.
+and writing its result. In a chain they do the same sums with the same rounding, so the bits are
+those of one after the other; a kill costs the whole chain, which the plan keeps to a second or two.
 """
 
 from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 
-import numpy as np
-
-from figrl.engine.stage import Stats
-from figrl.engine.worker import worker_state
 from figrl.learn.kernels import accumulate
-from figrl.learn.operand import Nodes, ProductTask
+from figrl.learn.operand import Columns, Nodes, ProductTask
 from figrl.store.graph import RowGroup, RowGroupReader
 from figrl.store.matrix import Floats, open_matrix
 
@@ -38,27 +34,49 @@ class _Piece:
     runs: list[RowGroup]
 
 
-def run_chain(task: ProductTask, times: int, threads: int) -> Stats:
-    """Compute `times` products one after the other, all of their columns, and write the last.
+class GraphInMemory:
+    """The graph of a product, cut into pieces for the threads of a worker.
 
     The product has one slice and its whole operand fits; no other block is at work.
     """
-    graph = task.graph
-    shape = (graph.nodes, task.columns)
-    with worker_state().pair.use(shape) as (source, target), ThreadPoolExecutor(threads) as pool:
-        fill = partial(task.fill_block, 0, operand=source)
-        deque(pool.map(fill, range(graph.blocks)), maxlen=0)
-        pieces = list(_pieces(task, _PIECES_PER_THREAD * threads))
-        for left in reversed(range(times)):
-            step = partial(_step, task, source, target, left > 0)
-            deque(pool.map(step, pieces), maxlen=0)
-            source, target = target, source
-        deque(pool.map(partial(_write, task, source), range(graph.blocks)), maxlen=0)
-    return {
-        "read_bytes": sum(graph.edge_bytes(block) for block in range(graph.blocks))
-        + (0 if task.operand is None else 4 * math.prod(shape)),
-        "written_bytes": 4 * math.prod(shape),
-    }
+
+    def __init__(self, task: ProductTask) -> None:
+        self.graph = task.graph
+        self._threads = task.setup.threads
+        self._pieces = list(_pieces(task, _PIECES_PER_THREAD * self._threads))
+
+    def each_block(self, function: Callable[[int], None]) -> None:
+        """Call a function for every row block."""
+        with ThreadPoolExecutor(self._threads) as pool:
+            deque(pool.map(function, range(self.graph.blocks)), maxlen=0)
+
+    def multiply(self, task: ProductTask, operand: Floats, out: Floats) -> None:
+        """Compute all rows of a product; `out` holds ``task.before``, if there is one."""
+        with ThreadPoolExecutor(self._threads) as pool:
+            deque(pool.map(partial(_multiply, task, operand, out), self._pieces), maxlen=0)
+
+    def read(self, source: Columns, out: Floats) -> None:
+        """Fill `out` with columns of a stored matrix."""
+
+        def read_block(block: int) -> None:
+            begin, end = self.graph.block_range(block)
+            source.read(begin, 0, out[begin:end])
+
+        self.each_block(read_block)
+
+    def write(self, target: Columns, matrix: Floats) -> None:
+        """Store a matrix."""
+
+        def write_block(block: int) -> None:
+            begin, end = self.graph.block_range(block)
+            open_matrix(target.path).write((begin, target.first), matrix[begin:end])
+
+        self.each_block(write_block)
+
+    @property
+    def edge_bytes(self) -> int:
+        """Bytes of all stored entries."""
+        return sum(self.graph.edge_bytes(block) for block in range(self.graph.blocks))
 
 
 def _pieces(task: ProductTask, count: int) -> Iterator[_Piece]:
@@ -73,18 +91,9 @@ def _pieces(task: ProductTask, count: int) -> Iterator[_Piece]:
             yield _Piece(begin, end, nodes, place, list(edges.rows_before(end)))
 
 
-def _step(task: ProductTask, source: Floats, target: Floats, goes_on: bool, piece: _Piece) -> None:
-    """Compute some rows of a product; where it goes on, as the next one wants its operand."""
-    rows = target[piece.begin : piece.end]
-    rows[:] = 0
+def _multiply(task: ProductTask, operand: Floats, out: Floats, piece: _Piece) -> None:
+    rows = out[piece.begin : piece.end]
+    task.begin_rows(piece.nodes, piece.place, rows)
     for run in piece.runs:
-        accumulate(*run, source, rows, first_row=piece.begin)
-    own = source[piece.begin : piece.end] if task.walk == "lazy" else None
-    task.finish_rows(piece.nodes, piece.place, rows, own)
-    if goes_on and not task.walk:
-        rows *= piece.nodes.scale[piece.place].astype(np.float32)[:, None]
-
-
-def _write(task: ProductTask, matrix: Floats, block: int) -> None:
-    begin, end = task.graph.block_range(block)
-    open_matrix(task.out).write((begin, 0), matrix[begin:end])
+        accumulate(*run, operand, rows, first_row=piece.begin)
+    task.finish_rows(piece.nodes, piece.place, rows)

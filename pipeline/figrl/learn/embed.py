@@ -8,12 +8,12 @@ from importlib.metadata import version
 from typing import Any
 
 from figrl.engine.stage import Stages, Stats
-from figrl.learn.factor import TRUSTED, Factor, factor_stages
+from figrl.learn.factor import factor_stages
 from figrl.learn.ritz import ritz_stages
 from figrl.learn.setup import Setup
-from figrl.learn.sketch import Powers, sketch_stages
-from figrl.learn.smooth import Steps, smooth_stages
-from figrl.learn.vectors import vectors_stage
+from figrl.learn.sketch import sketch_stages
+from figrl.learn.smooth import block_totals, mean_length, smooth_stages, smoothed_array
+from figrl.learn.vectors import basis_stage, vectors_stage
 from figrl.store.arrays import load_zarr
 from figrl.store.files import digest
 from figrl.store.layout import FORMAT
@@ -28,40 +28,43 @@ def run_name(setup: Setup, reference: str | None = None) -> str:
 
 
 def embed_stages(setup: Setup) -> Stages[Stats]:
-    """Stages of a run: products, factor, Ritz step, vectors, smoothing.
+    """Stages of a run: products, factor, vectors, smoothing.
 
-    Returns ``rank``, ``factor_method`` and ``certificate``.
+    Returns ``rank``, ``factor_method``, ``certificate`` and ``smoothing_steps``.
     """
-    powers = yield from sketch_stages(setup)
-    factor = Factor(
-        name="factor",
-        sketch=powers.last,
-        work=setup.work / "factor",
-        out=setup.folder / "factor",
-        dim=setup.spec.dim,
-        tiling=setup.wide,
-        trusted=TRUSTED,
-        likely_condition=powers.condition,
-    )
-    solved = yield from factor_stages(setup, factor)
-    certificate = yield from vectors_stages(setup, powers)
-    return {"rank": solved["rank"], "factor_method": solved["method"], "certificate": certificate}
+    yield from sketch_stages(setup)
+    facts = yield from _factor_stages(setup)
+    certificate = facts["certificate"]
+    share = 1.0 if certificate is None else certificate["share_captured"]
+    steps = yield from vectors_stages(setup, share)
+    return {**facts, "smoothing_steps": steps}
 
 
-def vectors_stages(setup: Setup, powers: Powers) -> Stages[dict[str, Any] | None]:
-    """What comes after the factor; returns the certificate, where there is one."""
-    certificate = None
-    if setup.spec.certified:
-        certificate = yield from ritz_stages(setup, powers)
-    yield vectors_stage(setup, powers, Steps(setup).outputs(0))
-    yield from smooth_stages(setup)
-    return certificate
+def _factor_stages(setup: Setup) -> Stages[Stats]:
+    if setup.spec.is_paper:
+        solved = yield from factor_stages(setup)
+        return {"rank": solved["rank"], "factor_method": solved["method"], "certificate": None}
+    found = yield from ritz_stages(setup)
+    return {**found, "factor_method": "ritz"}
+
+
+def vectors_stages(setup: Setup, share: float = 0.0) -> Stages[int]:
+    """What comes after the factor, which holds a share of the matrix; the steps of smoothing."""
+    asked = setup.spec.smoothing
+    if asked == 0:
+        target = setup.rows_array(setup.folder / "embedding")
+        yield vectors_stage(setup, target, with_basis=True)
+        return 0
+    started = yield vectors_stage(setup, smoothed_array(setup, 0), with_basis=False)
+    length = mean_length(setup.graph, block_totals(started))
+    steps = yield from smooth_stages(setup, length, share)
+    yield basis_stage(setup, needed=steps == 0)
+    return steps
 
 
 def describe_run(setup: Setup, facts: Stats, started: float) -> dict[str, Any]:
     """What the manifest says of a run, besides its stages."""
     spec, graph = setup.spec, setup.graph
-    values = load_zarr(setup.folder / "factor" / "singular_values")
     return {
         "run": setup.folder.name,
         "graph": graph.version,
@@ -72,8 +75,15 @@ def describe_run(setup: Setup, facts: Stats, started: float) -> dict[str, Any]:
         "sketch_size": spec.sketch_size,
         "seed": spec.seed,
         **facts,
-        "singular_values": [float(value) for value in values[: spec.dim]],
+        "singular_values": _singular_values(setup, facts),
         "created": round(started, 3),
         "seconds": round(time.time() - started, 3),
         "versions": {name: version(name) for name in _VERSIONS},
     }
+
+
+def _singular_values(setup: Setup, facts: Stats) -> list[float]:
+    if facts["certificate"] is not None:
+        return [abs(value) for value in facts["certificate"]["eigenvalues"]]
+    values = load_zarr(setup.folder / "factor" / "singular_values")
+    return [float(value) for value in values[: setup.spec.dim]]

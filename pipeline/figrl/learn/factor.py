@@ -11,7 +11,7 @@ which they are combined, are fixed by the shape of the sketch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -26,7 +26,7 @@ from figrl.engine.reduce import Partials, reduce_stages
 from figrl.engine.stage import Block, Cost, Memory, Stage, Stages, Stats, numbered
 from figrl.engine.worker import worker_state
 from figrl.learn.rows import chunks_of_rows
-from figrl.learn.setup import Setup, Tiling
+from figrl.learn.setup import Setup
 from figrl.store.arrays import load_zarr, save_zarr
 from figrl.store.matrix import Floats, open_matrix
 
@@ -48,11 +48,10 @@ NOISE_LIMIT = 4 * float(np.finfo(np.float32).eps)
 
 @dataclass(frozen=True)
 class FactorTask:
-    """Parameters shared by all groups of rows; `columns` are the first ones of the sketch."""
+    """Parameters shared by all groups of rows."""
 
     sketch: Path
     partials: Partials
-    columns: int
     chunk_rows: int
     group_rows: int
     method: Method
@@ -110,7 +109,7 @@ def solve_factor(
     task: FactorTask, partials: Partials, dim: int, trusted_ratio: float, out: Path
 ) -> Stats:
     """Singular values and right singular vectors from the few factors that are left."""
-    factor = partials.combined()[: task.columns, : task.columns]
+    factor = partials.combined()
     values, vectors = decompose(factor, task.method)
     limit = NOISE_LIMIT * np.sqrt(factor.shape[1]) * values[0]
     rank = int(np.count_nonzero(values[:dim] > limit))
@@ -120,11 +119,7 @@ def solve_factor(
     vectors = np.ascontiguousarray(vectors[:, :dim])
     save_zarr(out / "singular_values", values)
     save_zarr(out / "right_vectors", vectors)
-    return {
-        "rank": rank,
-        "trusted": bool(trusted) or task.method == "qr",
-        "condition": smallest / float(values[0]) if values[0] else 1.0,
-    }
+    return {"rank": rank, "trusted": bool(trusted) or task.method == "qr"}
 
 
 def decompose(factor: Matrix, method: Method) -> tuple[Matrix, Matrix]:
@@ -154,62 +149,62 @@ def projector(factor: Path) -> npt.NDArray[np.float32]:
     return np.asarray(vectors * inverse, np.float32)
 
 
-@dataclass(frozen=True)
-class Factor:
-    """What is factored, and how.
+def factor_stages(setup: Setup) -> Stages[Stats]:
+    """Find S and V of the sketch by the first method that can be trusted with it.
 
-    A method of `trusted` resolves ratios of singular values down to the given one; those that do
-    not resolve `likely_condition` are skipped. `work` is the folder of partial factors, `out` that
-    of the result. Where the factor is not `needed`, its stages have no blocks.
-    """
-
-    name: str
-    sketch: Path
-    work: Path
-    out: Path
-    dim: int
-    tiling: Tiling
-    trusted: Mapping[Method, float]
-    step: int | None = None
-    likely_condition: float = 1.0
-    needed: bool = True
-
-
-def factor_stages(setup: Setup, factor: Factor) -> Stages[Stats]:
-    """Find S and V of a sketch by the first method that can be trusted with it.
-
-    Returns ``method``, ``rank`` and ``condition``, the smallest singular value of the rank over the
-    largest; empty where the stages were not needed.
+    Returns ``method`` and ``rank``.
     """
     solved: Stats = {}
-    for method, ratio in factor.trusted.items():
-        resolves = ratio <= factor.likely_condition
-        needed = factor.needed and resolves and not solved.get("trusted", False)
-        found = yield from _method_stages(setup, factor, method, ratio, needed)
-        if needed:
-            solved = {"method": method, **found}
+    for method, ratio in TRUSTED.items():
+        found = yield from _method_stages(
+            setup, method, ratio, needed=not solved.get("trusted", False)
+        )
+        solved = {"method": method, **found} if found else solved
     return solved
 
 
-def _method_stages(
-    setup: Setup, factor: Factor, method: Method, ratio: float, needed: bool
-) -> Stages[Stats]:
-    name = factor.name if method == "gram" else f"{factor.name}-{method}"
-    combine = _stack_qr if method == "qr" else np.add
-    partials = Partials(factor.work / method, combine, count=setup.groups)
-    columns, geometry = setup.spec.sketch_size, setup.geometry
-    task = FactorTask(
-        factor.sketch, partials, columns, geometry.chunk_rows, geometry.group_rows, method
+def _method_stages(setup: Setup, method: Method, ratio: float, *, needed: bool) -> Stages[Stats]:
+    name = "factor" if method == "gram" else f"factor-{method}"
+    task, left = yield from reduced_stages(setup, name, method, needed=needed)
+    square = 8 * setup.columns**2
+    solving = Block("all", (task, left, setup.spec.dim, ratio, setup.folder / "factor"))
+    solved = yield Stage(
+        f"{name}-solve",
+        solve_factor,
+        [solving] if needed else (),
+        Memory(task_bytes=6 * square),
+        cost=solve_cost(setup),
+        expected={"rank": setup.spec.dim, "trusted": True},
     )
-    nodes, width = setup.graph.nodes, setup.columns
-    square = 8 * width * width
+    return solved.only if needed else {}
+
+
+def solve_cost(setup: Setup) -> Cost:
+    """Cost of the eigendecomposition of a matrix of all columns."""
+    size, square = setup.columns, 8 * setup.columns**2
+    return Cost(
+        read_bytes=setup.groups * square,
+        written_bytes=2 * square,
+        flops=_EIGH_FLOPS * size**3,
+        work={"gram": _EIGH_FLOPS * size**3},
+    )
+
+
+def reduced_stages(
+    setup: Setup, name: str, method: Method, *, needed: bool = True
+) -> Stages[tuple[FactorTask, Partials]]:
+    """Reduce all rows of the sketch to a few d x d matrices, which the caller combines."""
+    combine = _stack_qr if method == "qr" else np.add
+    partials = Partials(setup.work / "factor" / method, combine, count=setup.groups)
+    geometry, width = setup.geometry, setup.columns
+    task = FactorTask(setup.sketch, partials, geometry.chunk_rows, geometry.group_rows, method)
+    nodes, square = setup.graph.nodes, 8 * width * width
     yield Stage(
         name,
         factor_group,
         numbered(task, setup.groups) if needed else (),
         Memory(task_bytes=3 * square + 16 * setup.chunk_rows * width),
-        reads=(factor.sketch,),
-        step=factor.step,
+        reads=(setup.sketch,),
         cost=Cost(
             read_bytes=4 * nodes * width,
             written_bytes=setup.groups * square,
@@ -217,28 +212,11 @@ def _method_stages(
             work={
                 "gram": nodes * width * width,
                 "gram_entries": nodes * width,
-                "copy": setup.copied_bytes(width, factor.tiling),
-                "chunks": setup.chunk_count(width, factor.tiling),
+                "copy": setup.copied_bytes(width, setup.wide),
+                "chunks": setup.chunk_count(width, setup.wide),
             },
         ),
-        releases_buffers=factor.step is None and needed,
+        releases_buffers=needed,
     )
-    left = yield from reduce_stages(
-        name, partials, step=factor.step, size_bytes=square, needed=needed
-    )
-    solving = Block("all", (task, left, factor.dim, ratio, factor.out))
-    solved = yield Stage(
-        f"{name}-solve",
-        solve_factor,
-        [solving] if needed else (),
-        Memory(task_bytes=6 * square),
-        step=factor.step,
-        cost=Cost(
-            read_bytes=setup.groups * square,
-            written_bytes=2 * square,
-            flops=_EIGH_FLOPS * columns**3,
-            work={"gram": _EIGH_FLOPS * columns**3},
-        ),
-        expected={"rank": factor.dim, "trusted": True, "condition": ratio},
-    )
-    return solved.only if needed else {}
+    left = yield from reduce_stages(name, partials, size_bytes=square, needed=needed)
+    return task, left

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from figrl.engine.worker import worker_state
-from figrl.learn.kernels import accumulate, scale_to_unit
+from figrl.learn.kernels import scale_to_unit
 from figrl.learn.projection import fill_projection
 from figrl.learn.setup import Setup, Tiling
-from figrl.learn.sparse_sign import accumulate_packed, fill_packed, packed_width
 from figrl.learn.spec import EmbedSpec
 from figrl.store.arrays import read_range
 from figrl.store.graph import Graph, RowGroup
@@ -48,21 +45,34 @@ def read_nodes(graph: Graph, start: int, stop: int, regularization: float = 0.0)
 
 
 @dataclass(frozen=True)
-class ProductTask:
-    """Parameters shared by all tiles of a product ``Z_t = L Z_(t-1)``.
+class Columns:
+    """Columns of a stored matrix, from `first` on."""
 
-    `operand` is the array of ``Z_(t-1)``, None for ``Z_0``, which is regenerated from seeds. Where
-    it is held whole, the threads of a worker share it; where not, each goes through it in parts. A
-    `walk` is a step of smoothing: rows become the mean of their neighbours', or lazily of that and
-    themselves, and are normalised where a slice has all columns.
+    path: Path
+    first: int = 0
+
+    def read(self, start: int, column: int, out: Floats) -> None:
+        """Fill `out` with rows from `start` on, and columns from `column` on."""
+        open_matrix(self.path).read((start, self.first + column), out)
+
+
+@dataclass(frozen=True)
+class ProductTask:
+    """Parameters shared by all tiles of a product ``L Z``, or ``2 L Z - before``.
+
+    `operand` is where Z lies; None for ``R / sqrt(columns)``, which is regenerated from seeds.
+    Where it is held whole, the threads of a worker share it; where not, each goes through it in
+    parts. A product that `smooths` is ``P Z`` instead, the mean over the neighbours, whose rows are
+    normalised where a slice has all columns.
     """
 
     setup: Setup
     tiling: Tiling
-    operand: Path | None
-    out: Path
+    operand: Columns | None
+    out: Columns
     columns: int
-    walk: Literal["", "plain", "lazy"] = ""
+    before: Columns | None = None
+    smooths: bool = False
 
     @property
     def graph(self) -> Graph:
@@ -80,34 +90,14 @@ class ProductTask:
         return math.ceil(self.graph.nodes / self.tiling.operand_rows)
 
     @property
-    def packed(self) -> bool:
-        """Whether rows of the operand are packed sparse rows; all columns are then one slice."""
-        return self.operand is None and self.spec.projection == "sparse-sign"
-
-    @property
     def slices(self) -> int:
         """Slices that make up the product."""
-        return 1 if self.packed else math.ceil(self.columns / self.tiling.slice_columns)
+        return math.ceil(self.columns / self.tiling.slice_columns)
 
     def slice_range(self, slice_number: int) -> tuple[int, int]:
         """First column of a slice, and the column after its last."""
-        if self.packed:
-            return 0, self.columns
         start = slice_number * self.tiling.slice_columns
         return start, min(start + self.tiling.slice_columns, self.columns)
-
-    def operand_width(self, columns: tuple[int, int]) -> int:
-        """Floats in a row of the operand of a slice."""
-        if self.packed:
-            return packed_width(self.columns - self.setup.probes, self.setup.probes)
-        return columns[1] - columns[0]
-
-    @property
-    def add(self) -> Callable[..., None]:
-        """The kernel that adds up rows of the operand along edges."""
-        if self.packed:
-            return partial(accumulate_packed, size=self.columns - self.setup.probes)
-        return accumulate
 
     def block_nodes(self, block: int) -> Nodes:
         """Nodes of a block, kept in memory if there is room."""
@@ -152,28 +142,36 @@ class ProductTask:
         self.fill_operand(self.block_nodes(block), begin, first_column, operand[begin:end])
 
     def fill_operand(self, nodes: Nodes, start: int, first_column: int, out: Floats) -> None:
-        """Write rows of ``(D + tau)^-1/2 Z_(t-1)`` from `start` on."""
-        if self.operand is not None:
-            open_matrix(self.operand).read((start, first_column), out)
-            if not self.walk:
-                out *= nodes.scale.astype(np.float32)[:, None]
-            return
-        scale = (nodes.scale / math.sqrt(self.columns)).astype(np.float32)
-        if self.packed:
-            size = self.columns - self.setup.probes
-            fill_packed(nodes.keys, seed=self.spec.seed, size=size, scale=scale, out=out)
-        else:
+        """Write rows of ``(D + tau)^-1/2 Z`` from `start` on."""
+        if self.operand is None:
+            scale = (nodes.scale / math.sqrt(self.columns)).astype(np.float32)
             fill_projection(
                 nodes.keys, seed=self.spec.seed, first_column=first_column, scale=scale, out=out
             )
-
-    def finish_rows(self, nodes: Nodes, which: slice, rows: Floats, own: Floats | None) -> None:
-        """Scale sums over neighbours as the product needs; `own` are the rows before the step."""
-        if not self.walk:
-            rows *= nodes.scale[which].astype(np.float32)[:, None]
             return
-        rows *= (inverse_root(nodes.degrees[which]) ** 2).astype(np.float32)[:, None]
-        if own is not None:
-            rows += own
-        if self.slices == 1:
-            scale_to_unit(rows)
+        self.operand.read(start, first_column, out)
+        if not self.smooths:
+            out *= nodes.scale.astype(np.float32)[:, None]
+
+    def begin_rows(self, nodes: Nodes, which: slice, rows: Floats) -> None:
+        """Prepare rows for the sums over neighbours; those that hold `before` are subtracted.
+
+        They become ``-before / 2`` over the scale that `finish_rows` applies twice, so that no
+        second buffer is needed.
+        """
+        if self.before is None:
+            rows[:] = 0
+            return
+        scale = nodes.scale[which]
+        inverse = np.divide(-0.5, scale, out=np.zeros_like(scale), where=scale > 0)
+        rows *= inverse.astype(np.float32)[:, None]
+
+    def finish_rows(self, nodes: Nodes, which: slice, rows: Floats) -> None:
+        """Scale the sums over neighbours as the product needs."""
+        if self.smooths:
+            rows *= (inverse_root(nodes.degrees[which]) ** 2).astype(np.float32)[:, None]
+            if self.slices == 1:
+                scale_to_unit(rows)
+            return
+        scale = nodes.scale[which] * (1.0 if self.before is None else 2.0)
+        rows *= scale.astype(np.float32)[:, None]

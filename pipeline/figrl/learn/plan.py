@@ -19,7 +19,8 @@ from figrl.engine.stage import RESERVED_BYTES, list_stages
 from figrl.errors import ResourceError
 from figrl.learn.embed import embed_stages
 from figrl.learn.product import KEPT_ENTRY_BYTES
-from figrl.learn.setup import Geometry, Setup, Tiling, sketch_columns
+from figrl.learn.setup import Geometry, Setup, Tiling, stored_columns
+from figrl.learn.smooth import AUTO_STEPS
 from figrl.learn.spec import EmbedOptions, make_spec
 from figrl.learn.tiling import PARTS, PlannedStage, chain_products, choose_tiling, plan_stages
 from figrl.store.files import delete, exists, read_json, write_json
@@ -168,18 +169,16 @@ class EmbedPlan:
 def plan_embedding(graph: Graph, options: EmbedOptions, memory: ClusterMemory) -> EmbedPlan:
     """Choose blocks and slices for a graph on a cluster."""
     spec = make_spec(options, nodes=graph.nodes, mean_degree=graph.mean_degree)
-    columns = sketch_columns(spec)
-    narrow_columns = spec.dim + columns - spec.sketch_size
-    whole = Tiling(columns, graph.nodes)
-    geometry = Geometry.of(graph, columns)
-    setup = Setup(graph, spec, geometry, whole, whole, memory.threads, Path())
-    setup = choose_tiling(setup, "wide", columns, memory)
-    setup = choose_tiling(setup, "narrow", narrow_columns, memory)
-    if spec.projection == "gaussian" and (memory.workers == 1 or setup.is_small):
+    wide, narrow = Tiling(spec.width, graph.nodes), Tiling(spec.dim, graph.nodes)
+    geometry = Geometry.of(graph, stored_columns(spec))
+    setup = Setup(graph, spec, geometry, wide, narrow, memory.threads, Path())
+    setup = choose_tiling(setup, "wide", spec.width, memory)
+    setup = choose_tiling(setup, "narrow", spec.dim, memory)
+    if memory.workers == 1 or setup.is_small:
         if spec.products > 1:
-            setup = chain_products(setup, "wide", columns, memory)
-        if spec.smoothing > 1:
-            setup = chain_products(setup, "narrow", narrow_columns, memory)
+            setup = chain_products(setup, "wide", spec.width, memory)
+        if spec.smoothing != 0:
+            setup = chain_products(setup, "narrow", spec.dim, memory)
     plan = EmbedPlan(setup, options, memory)
     return replace(plan, setup=replace(setup, kept_bytes=_kept_bytes(plan)))
 
@@ -191,8 +190,8 @@ def _kept_bytes(plan: EmbedPlan) -> int:
     for every slice costs less than to write it to memory once.
     """
     setup, spec, rates = plan.setup, plan.setup.spec, Rates()
-    again = math.ceil(setup.columns / setup.wide.slice_columns) * spec.products - 1
-    steps = spec.certified + spec.smoothing
+    again = math.ceil(spec.width / setup.wide.slice_columns) * spec.products - 1
+    steps = AUTO_STEPS if spec.smoothing is None else spec.smoothing
     again += math.ceil(spec.dim / setup.narrow.slice_columns) * steps
     if again / rates.entries < KEPT_ENTRY_BYTES / rates.touch:
         return 0

@@ -1,6 +1,6 @@
-"""Products Z_t = L Z_(t-1), a tile at a time; Z_0 = R / sqrt(d), and the sketch is the last.
+"""A product with the graph, a tile at a time.
 
-    Z_t[i, s] = sum over j of L[i, j] Z_(t-1)[j, s]      i, j: blocks of rows    s: slice of columns
+    K[i, c] = sum over j of L[i, j] Z[j, c]      i, j: blocks of rows    c: slice of columns
 
 ``L = (D + tau)^-1/2 W (D + tau)^-1/2``: the right factor is applied to the operand when it is
 filled, the left one to the result, so the product itself only adds up rows. A slice needs nothing
@@ -11,12 +11,16 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
+
 from figrl.engine.stage import Block, Blocks, Cost, Memory, Stage, Stats
 from figrl.engine.worker import worker_state
-from figrl.learn.chain import run_chain
+from figrl.learn.kernels import accumulate, add_rows
 from figrl.learn.operand import ProductTask, read_nodes
 from figrl.learn.setup import Setup
 from figrl.store.arrays import ArraySpec
@@ -38,98 +42,115 @@ KEPT_ENTRY_BYTES = 16
 
 
 def product_tile(task: ProductTask, block: int, slice_number: int) -> Stats:
-    """Compute one tile of the product and write it, chunk by chunk."""
-    graph = task.graph
+    """Compute one tile of the product and write it, chunk by chunk.
+
+    Of a step of smoothing with all columns, the statistics have the sum of the rows.
+    """
+    graph, spec = task.graph, task.spec
     columns = task.slice_range(slice_number)
-    if task.tiling.operand_rows < graph.nodes:
-        _tile_by_parts(task, block, columns)
+    total = np.zeros(columns[1] - columns[0])
+    if task.parts > 1:
+        _tile_by_parts(task, block, columns, total)
     else:
-        spec, shape = task.spec, (graph.nodes, task.operand_width(columns))
         content = (graph.path, task.operand, task.columns, columns)
-        key = (*content, spec.seed, spec.regularization, spec.projection)
+        key = (*content, spec.seed, spec.regularization)
         fill = partial(task.fill_block, columns[0])
+        shape = (graph.nodes, total.size)
         with worker_state().operand.use(key, shape, graph.blocks, fill) as operand:
-            _tile_by_chunks(task, block, columns, operand)
+            _tile_by_chunks(task, block, columns, operand, total)
     start, stop = graph.block_range(block)
+    rows_bytes = 4 * (stop - start) * total.size
     return {
-        "read_bytes": task.parts * graph.edge_bytes(block),
-        "written_bytes": 4 * (stop - start) * (columns[1] - columns[0]),
+        "read_bytes": task.parts * graph.edge_bytes(block) + (rows_bytes if task.before else 0),
+        "written_bytes": rows_bytes,
+        **({"total": total.tolist()} if task.smooths and task.slices == 1 else {}),
     }
 
 
+Total = npt.NDArray[np.float64]
+
+
 def _tile_by_chunks(
-    task: ProductTask, block: int, columns: tuple[int, int], operand: Floats
+    task: ProductTask, block: int, columns: tuple[int, int], operand: Floats, total: Total
 ) -> None:
     """Add up the rows of a chunk, and write them while the next chunk is added up."""
-    out = open_matrix(task.out)
+    out = open_matrix(task.out.path)
     start, stop = task.graph.block_range(block)
     nodes = task.block_nodes(block)
     height, width = out.chunks[0], columns[1] - columns[0]
     buffers = worker_state().buffer_pair("out", (min(height, stop - start), width))
-    edges, add = RowGroupReader(task.block_edges(block)), task.add
+    edges = RowGroupReader(task.block_edges(block))
     with WriteBehind() as write:
         for number, begin in enumerate(range(start, stop, height)):
             end = min(begin + height, stop)
-            chunk = buffers[number % 2][: end - begin]
-            chunk[:] = 0
+            chunk, place = buffers[number % 2][: end - begin], slice(begin - start, end - start)
+            if task.before is not None:
+                task.before.read(begin, columns[0], chunk)
+            task.begin_rows(nodes, place, chunk)
             for rows, neighbours, weights in edges.rows_before(end):
-                add(rows, neighbours, weights, operand, chunk, first_row=begin)
-            own = operand[begin:end] if task.walk == "lazy" else None
-            task.finish_rows(nodes, slice(begin - start, end - start), chunk, own)
-            write(out.write, (begin, columns[0]), chunk)
+                accumulate(rows, neighbours, weights, operand, chunk, first_row=begin)
+            task.finish_rows(nodes, place, chunk)
+            add_rows(chunk, total)
+            write(out.write, (begin, task.out.first + columns[0]), chunk)
 
 
-def _tile_by_parts(task: ProductTask, block: int, columns: tuple[int, int]) -> None:
+def _tile_by_parts(task: ProductTask, block: int, columns: tuple[int, int], total: Total) -> None:
     """Go through the operand in parts, and over the edges once for each."""
-    graph, (first, last), add = task.graph, columns, task.add
+    graph, (first, last) = task.graph, columns
     start, stop = graph.block_range(block)
-    out = worker_state().buffer("tile", (stop - start, last - first))
-    out[:] = 0
+    nodes, out = task.block_nodes(block), worker_state().buffer("tile", (stop - start, total.size))
+    if task.before is not None:
+        task.before.read(start, first, out)
+    task.begin_rows(nodes, slice(None), out)
     for begin in range(0, graph.nodes, task.tiling.operand_rows):
         end = min(begin + task.tiling.operand_rows, graph.nodes)
-        part = worker_state().buffer("operand", (end - begin, task.operand_width(columns)))
+        part = worker_state().buffer("operand", (end - begin, last - first))
         for low in range(begin, end, graph.block_rows):
             high = min(low + graph.block_rows, end)
-            nodes = read_nodes(graph, low, high, task.spec.regularization)
-            task.fill_operand(nodes, low, first, part[low - begin : high - begin])
+            filled = read_nodes(graph, low, high, task.spec.regularization)
+            task.fill_operand(filled, low, first, part[low - begin : high - begin])
         for rows, neighbours, weights in graph.row_groups(block):
-            add(rows, neighbours, weights, part, out, first_row=start, first_column=begin)
-    own = None
-    if task.walk == "lazy" and task.operand is not None:
-        own = worker_state().buffer("operand", (stop - start, last - first))
-        open_matrix(task.operand).read((start, first), own)
-    task.finish_rows(task.block_nodes(block), slice(None), out, own)
-    open_matrix(task.out).write((start, first), out)
+            accumulate(rows, neighbours, weights, part, out, first_row=start, first_column=begin)
+    task.finish_rows(nodes, slice(None), out)
+    add_rows(out, total)
+    open_matrix(task.out.path).write((start, task.out.first + first), out)
+
+
+Chain = tuple[Callable[..., Stats], Block]
+"""A function that computes several products in the memory of one worker, and its only block."""
 
 
 def product_stage(
     task: ProductTask,
     name: str,
-    step: int | None,
+    step: int,
     writes: tuple[ArraySpec, ...],
     *,
+    chain: Chain | None = None,
     times: int = 1,
     frees: tuple[Path, ...] = (),
     needed: bool = True,
+    expected: Stats | None = None,
 ) -> Stage:
-    """A product with the graph, or `times` of them in a row where one worker holds them.
+    """A product with the graph; with a `chain`, `times` of them from this one on.
 
     Where it is not `needed`, the stage has no blocks.
     """
-    graph, chained = task.graph, task.tiling.chain > 1
+    graph = task.graph
     tiles = Blocks(task.slices * graph.blocks, lambda i: _tile(task, *divmod(i, graph.blocks)))
-    chain = (Block("all", (task, times, task.setup.threads)),)
-    memory, cost = _in_memory(task, times) if chained else _by_tiles(task)
+    function, blocks = (product_tile, tiles) if chain is None else (chain[0], (chain[1],))
+    memory, cost = _by_tiles(task) if chain is None else _in_memory(task, times, len(writes))
     return Stage(
         name,
-        run_chain if chained else product_tile,
-        (chain if chained else tiles) if needed else (),
+        function,
+        blocks if needed else (),
         memory,
-        reads=(graph.path,) if task.operand is None else (graph.path, task.operand),
+        reads=(graph.path,) if task.operand is None else (graph.path, task.operand.path),
         writes=writes,
         frees=frees,
         step=step,
         cost=cost,
+        expected=expected or {},
         releases_buffers=task.operand is None,
     )
 
@@ -142,42 +163,49 @@ def _by_tiles(task: ProductTask) -> tuple[Memory, Cost]:
     """Memory and cost of a product in slices: the edges are read once for each of them."""
     graph, parts = task.graph, task.parts
     width = task.slice_range(0)[1]
-    row = task.operand_width((0, width))
-    operand_bytes = 4 * task.tiling.operand_rows * row
+    operand_bytes = 4 * task.tiling.operand_rows * width
     # Parts of an operand are filled again for every row block.
     passes = 1 if parts == 1 else graph.blocks
-    filled = graph.nodes * row * task.slices * passes
+    filled = graph.nodes * task.columns * passes
     stored = 0 if task.operand is None else 4 * filled
     fill = {"copy": stored} if stored else {"regenerate": filled}
-    work = _operations(task, row, width)
+    work = _operations(task, width)
     memory = Memory(
         operand_bytes if parts == 1 else 0,
         _tile_bytes(task.setup, width, parts) + (0 if parts == 1 else operand_bytes),
     )
+    result_bytes = 4 * graph.nodes * task.columns
     cost = Cost(
-        read_bytes=_edges_bytes(graph) * task.slices * parts + stored,
-        written_bytes=4 * graph.nodes * task.columns,
-        flops=4 * graph.edges * row * task.slices,
+        read_bytes=_edges_bytes(graph) * task.slices * parts
+        + stored
+        + (0 if task.before is None else result_bytes),
+        written_bytes=result_bytes,
+        flops=4 * graph.edges * task.columns,
         work=work if parts == 1 else Counter(work) + Counter(fill),
         worker_work=fill if parts == 1 else {},
     )
     return memory, cost
 
 
-def _in_memory(task: ProductTask, times: int) -> tuple[Memory, Cost]:
-    """Memory and cost of products in a row in one worker: two matrices, and the whole graph."""
+_CHAIN_MATRICES = 3
+"""Matrices that a chain of products holds: an operand, and two results."""
+
+
+def _in_memory(task: ProductTask, times: int, written: int) -> tuple[Memory, Cost]:
+    """Memory and cost of products in the memory of one worker, with the whole graph."""
     graph, columns = task.graph, task.columns
     entries, size = 2 * graph.edges, 4 * graph.nodes * columns
     entry_bytes = KEPT_ENTRY_BYTES + 4 * graph.weighted
     fill = {"regenerate": graph.nodes * columns} if task.operand is None else {"copy": size}
-    work = _operations(task, columns, columns)
+    work = _operations(task, columns)
+    results = written if task.smooths else times
     memory = Memory(
-        2 * size + entry_bytes * entries + _NODE_BYTES * graph.nodes,
+        _CHAIN_MATRICES * size + entry_bytes * entries + _NODE_BYTES * graph.nodes,
         _tile_bytes(task.setup, columns, 1),
     )
     cost = Cost(
-        read_bytes=_edges_bytes(graph) + (0 if task.operand is None else size),
-        written_bytes=size,
+        read_bytes=_edges_bytes(graph) + (0 if task.operand is None else 2 * size),
+        written_bytes=results * size,
         flops=times * 2 * entries * columns,
         work=Counter({key: times * count for key, count in work.items()}) + Counter(fill),
         whole_worker=True,
@@ -185,11 +213,11 @@ def _in_memory(task: ProductTask, times: int) -> tuple[Memory, Cost]:
     return memory, cost
 
 
-def _operations(task: ProductTask, row: int, width: int) -> dict[str, int]:
+def _operations(task: ProductTask, width: int) -> dict[str, int]:
     """Operations of one product, by the name of their rate."""
     graph, entries = task.graph, 2 * task.graph.edges
     return {
-        "gather": 4 * entries * row * task.slices,
+        "gather": 4 * entries * task.columns,
         "rows": entries * task.slices,
         "entries": entries * task.slices * task.parts,
         "copy": 3 * 4 * graph.nodes * task.columns,

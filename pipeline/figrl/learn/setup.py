@@ -14,9 +14,6 @@ from figrl.learn.spec import EmbedSpec
 from figrl.store.arrays import ArraySpec
 from figrl.store.graph import Graph
 
-PROBES = 16
-"""Columns that go through all products beside the sketch, for the certificate."""
-
 _CHUNK_BYTES, _GROUP_BYTES = 16 << 20, 128 << 20
 _TALL_BYTES = 1 << 20
 _MIN_GROUPS, _MAX_GROUPS = 32, 1024
@@ -54,16 +51,16 @@ class Tiling:
 
 
 Which = Literal["wide", "narrow"]
-"""Products with all columns of the sketch, or with those of the vectors."""
+"""Products that make the sketch, or those of smoothing."""
 
 
 @dataclass(frozen=True)
 class Setup:
     """Parameters shared by all stages of an embedding.
 
-    `wide` and `narrow` are the tilings of products with all columns of the sketch, and with those
-    of the vectors; `threads` those of a worker. Unfinished work lies in the sub-folder ``work`` of
-    `folder`. Blocks of the graph may be kept from slice to slice in `kept_bytes` of a worker.
+    `wide` and `narrow` are the tilings of products that make the sketch, and of those of smoothing;
+    `threads` those of a worker. Unfinished work lies in the sub-folder ``work`` of `folder`. Blocks
+    of the graph may be kept from slice to slice in `kept_bytes` of a worker.
     """
 
     graph: Graph
@@ -85,14 +82,14 @@ class Setup:
         return self.folder / "work"
 
     @property
-    def columns(self) -> int:
-        """Columns of the sketch and the probes."""
-        return sketch_columns(self.spec)
+    def sketch(self) -> Path:
+        """Matrix of all products, side by side."""
+        return self.folder / "sketch"
 
     @property
-    def probes(self) -> int:
-        """Columns that serve the certificate alone."""
-        return self.columns - self.spec.sketch_size
+    def columns(self) -> int:
+        """Columns of all products: the sketch, and a last one from which eigenvalues follow."""
+        return stored_columns(self.spec)
 
     @property
     def groups(self) -> int:
@@ -117,9 +114,11 @@ class Setup:
             rows *= 2
         return rows
 
-    def slices_array(self, path: Path, columns: int, tiling: Tiling) -> ArraySpec:
-        """A matrix whose chunks are the slices of a product."""
-        width = min(tiling.slice_columns, columns)
+    def slices_array(
+        self, path: Path, columns: int, tiling: Tiling, product: int | None = None
+    ) -> ArraySpec:
+        """A matrix of one or more products, of `product` columns each; its chunks are slices."""
+        width = min(tiling.slice_columns, product or columns)
         # Narrow slices get taller chunks, or there would be a great many small files.
         chunks = (self.tall_rows(width), width)
         return ArraySpec(path, (self.graph.nodes, columns), chunks)
@@ -140,6 +139,6 @@ class Setup:
         return slices * math.ceil(self.graph.nodes / self.geometry.chunk_rows)
 
 
-def sketch_columns(spec: EmbedSpec) -> int:
-    """Columns that go through the products: those of the sketch, and the probes."""
-    return spec.sketch_size + (PROBES if spec.certified else 0)
+def stored_columns(spec: EmbedSpec) -> int:
+    """Columns of all products together."""
+    return spec.width * spec.products

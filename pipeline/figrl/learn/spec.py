@@ -18,48 +18,68 @@ MAX_SKETCH_SIZE = 32_768
 DEFAULT_EPSILON = 0.3
 """The paper draws its pictures at 0.3 and 0.1; 0.1 needs nine times the columns."""
 
-_OVERSAMPLING = 1.5
-"""Columns of the sketch for each dimension; twice as many did no better."""
+Representation = Literal["unit", "product", "degree"]
+
+_WIDTH_STEP = 16
+"""Widths are multiples of a cache line, so that slices of them can be."""
 
 PRESETS: dict[str, dict[str, Any]] = {
     "paper": {
-        "power_iterations": 0,
+        "width": None,
+        "depth": 1,
         "regularization": 0.0,
         "representation": "degree",
-        "exponent": 1.0,
         "smoothing": 0,
-        "projection": "gaussian",
-        "certificate": "no",
     },
-    "accurate": {
-        "power_iterations": 5,
+    "fast": {
+        "width": 0.5,
+        "depth": 3,
         "regularization": "auto",
         "representation": "unit",
-        "exponent": 1.0,
-        "smoothing": None,
-        "projection": "gaussian",
-        "certificate": "yes",
+        "smoothing": "auto",
+    },
+    "accurate": {
+        "width": 0.75,
+        "depth": 8,
+        "regularization": "auto",
+        "representation": "unit",
+        "smoothing": "auto",
     },
 }
-"""docs/quality.md has the table from which the values of ``accurate`` were taken."""
+"""Widths are for each dimension. docs/quality.md has the table from which the values were taken."""
 
 
 class EmbedOptions(Options):
     """What is learnt. What is left out is as the preset has it."""
 
-    preset: Literal["accurate", "paper"] = Field(
+    preset: Literal["accurate", "fast", "paper"] = Field(
         "accurate",
-        description="accurate: good vectors from a small sketch; paper: the paper's own method.",
+        description=(
+            "accurate: good vectors from a deep sketch; fast: a shallower one; paper: the paper's "
+            "own method, a single product."
+        ),
     )
     dim: int = Field(128, ge=1, description="Length k of each vector.")
+    width: int | None = Field(
+        None,
+        ge=1,
+        le=MAX_SKETCH_SIZE,
+        description="Columns b that are multiplied with the graph at once. Default: 3/4 k.",
+    )
+    depth: int | None = Field(
+        None,
+        ge=1,
+        le=100,
+        description=(
+            "Products s of each column that the sketch keeps, so that it has b s columns. A deeper "
+            "sketch is the cheapest way to better vectors; 1 is the paper's single pass."
+        ),
+    )
     sketch_size: int | None = Field(
         None,
         ge=1,
         le=MAX_SKETCH_SIZE,
-        description=(
-            "Columns d of the sketch; more cost time and disk and give better vectors. Default: "
-            "1.5 k; with the preset paper, its rule."
-        ),
+        description="Columns d of the sketch in all, in place of the width: b = d / s.",
     )
     epsilon: float | None = Field(
         None,
@@ -67,56 +87,26 @@ class EmbedOptions(Options):
         lt=1,
         description="Accuracy from which the paper's rule finds d: max(4 ln n, k) / epsilon^2.",
     )
-    power_iterations: int | None = Field(
-        None,
-        ge=0,
-        le=100,
-        description=(
-            "Times q that the sketch goes through the graph and back: 2q + 1 products instead of "
-            "one, and each costs as much as the first; the largest gain in quality."
-        ),
-    )
     regularization: str | float | None = Field(
         None,
         description=(
-            "Added to every degree: auto (the mean degree), or a number. Keeps small separate "
-            "pieces of a graph from filling the dimensions; costs nothing."
+            "Added to every degree: auto (the mean degree; 0 for the product representation), or a "
+            "number. Keeps small components from filling the dimensions; costs nothing."
         ),
     )
-    representation: Literal["degree", "unit"] | None = Field(
+    representation: Representation | None = Field(
         None,
         description=(
-            "degree: the paper's D^-1/2 U; unit: rows of U |lambda|^p of length 1, better for "
-            "clustering and for cosines."
+            "unit: vectors of length 1 whose cosine means closeness, for clusters, neighbours and "
+            "classifiers; product: vectors whose dot product approximates the weight of an edge, "
+            "for recommending and link prediction; degree: the paper's D^-1/2 U."
         ),
     )
-    exponent: float | None = Field(
-        None,
-        ge=0,
-        le=10,
-        description="p of the unit representation: more weight for what the graph says clearest.",
-    )
-    smoothing: int | None = Field(
-        None,
-        ge=0,
-        le=100,
-        description=(
-            "Steps in which each vector moves to the mean of its neighbours', for the unit "
-            "representation; a product with k columns each. Default: more for larger graphs."
-        ),
-    )
-    projection: Literal["gaussian", "sparse-sign"] | None = Field(
+    smoothing: str | int | None = Field(
         None,
         description=(
-            "Random matrix: gaussian, or sparse-sign with a few entries a row, which makes the "
-            "first product cheaper."
-        ),
-    )
-    certificate: Literal["yes", "no"] | None = Field(
-        None,
-        description=(
-            "Whether vectors are rotated to eigenvectors and their accuracy is measured: one more "
-            "product with k columns. The unit representation needs it."
+            "Steps in which each vector of the unit representation moves to the mean of its "
+            "neighbours': auto (as many as the graph gains from, measured on the way), or a number."
         ),
     )
     seed: int = Field(0, ge=0, lt=1 << 63, description="Seed of the random projection.")
@@ -131,86 +121,124 @@ class EmbedOptions(Options):
                 return number
         raise ValueError("has to be auto, or a number from 0 on")
 
+    @field_validator("smoothing")
+    @classmethod
+    def _auto_or_steps(cls, value: str | int | None) -> str | int | None:
+        if value is None or value == "auto":
+            return value
+        with suppress(ValueError):
+            if 0 <= (steps := int(value)) <= MAX_STEPS:
+                return steps
+        raise ValueError(f"has to be auto, or a number of steps from 0 to {MAX_STEPS}")
+
+
+MAX_STEPS = 100
+"""Most steps of smoothing that may be asked for."""
+
 
 @dataclass(frozen=True)
 class EmbedSpec:
     """All that the vectors of a graph depend on, besides the graph.
 
     The fields are those of `EmbedOptions`, with everything resolved that the preset or the graph
-    decides; the sketch is ``L^(2q+1) R`` with q power iterations.
+    decides; `smoothing` is None where the number of steps is found while smoothing.
     """
 
     dim: int
-    sketch_size: int
-    power_iterations: int
+    width: int
+    depth: int
     regularization: float
-    representation: Literal["degree", "unit"]
-    exponent: float
-    smoothing: int
-    projection: Literal["gaussian", "sparse-sign"]
-    certified: bool
+    representation: Representation
+    smoothing: int | None
     seed: int
 
     @property
+    def sketch_size(self) -> int:
+        """Columns d of the sketch."""
+        return self.width * self.depth
+
+    @property
+    def is_paper(self) -> bool:
+        """Whether U comes from the SVD of a single product, as in the paper.
+
+        All else needs the eigenvalues of L, and one more product for them.
+        """
+        return self.depth == 1 and self.representation == "degree"
+
+    @property
     def products(self) -> int:
-        """Products with the graph that make the sketch."""
-        return 2 * self.power_iterations + 1
+        """Products of each column with the graph."""
+        return 1 if self.is_paper else self.depth + 1
 
 
 def make_spec(config: EmbedOptions, *, nodes: int, mean_degree: float) -> EmbedSpec:
     """Fill in what the preset and the graph decide, and refuse what does not go together."""
     chosen = dict(PRESETS[config.preset])
     chosen |= {name: value for name in chosen if (value := getattr(config, name)) is not None}
-    certified = chosen.pop("certificate") == "yes"
-    if chosen["representation"] == "unit" and not certified:
-        raise ConfigError(
-            "The unit representation weighs vectors by eigenvalues, which the certificate finds: "
-            "leave out '--certificate no', or take --representation degree."
-        )
-    if chosen["smoothing"] is None:
-        # The larger a graph is, the further its clusters reach.
-        steps = min(max(round(12 * math.pow(nodes / 20_000, 0.4)), 1), 64)
-        chosen["smoothing"] = steps if chosen["representation"] == "unit" else 0
-    if chosen["representation"] == "degree" and chosen["smoothing"]:
-        raise ConfigError(
-            "--smoothing is for the unit representation: leave it out, or take "
-            "--representation unit."
-        )
-    if chosen["regularization"] == "auto":
-        chosen["regularization"] = mean_degree
-    size = resolve_sketch_size(config, nodes)
+    representation, steps = chosen["representation"], chosen["smoothing"]
+    if representation != "unit":
+        if config.smoothing not in (None, 0, "auto"):
+            raise ConfigError(
+                "--smoothing is for the unit representation: leave it out, or take "
+                "--representation unit."
+            )
+        steps = 0
+    tau = chosen["regularization"]
+    if tau == "auto":
+        tau = 0.0 if representation == "product" else mean_degree
     return EmbedSpec(
-        dim=config.dim, sketch_size=size, certified=certified, seed=config.seed, **chosen
+        dim=config.dim,
+        width=_width(config, nodes, chosen["width"], chosen["depth"]),
+        depth=chosen["depth"],
+        regularization=tau,
+        representation=representation,
+        smoothing=None if steps == "auto" else steps,
+        seed=config.seed,
     )
 
 
-def resolve_sketch_size(config: EmbedOptions, nodes: int) -> int:
-    """Sketch size d for a graph of `nodes` nodes, checked against k and n."""
-    if config.sketch_size is not None and config.epsilon is not None:
-        raise ConfigError("Give --sketch-size or --epsilon, not both: one follows the other.")
+def _width(config: EmbedOptions, nodes: int, preset: float | None, depth: int) -> int:
+    """Columns that are multiplied at once, so that the sketch has room for all dimensions."""
+    asked = [
+        name for name in ("width", "sketch_size", "epsilon") if getattr(config, name) is not None
+    ]
+    if len(asked) > 1:
+        first, second = ("--" + name.replace("_", "-") for name in asked[:2])
+        raise ConfigError(f"Give {first} or {second}, not both: one follows from the other.")
     if config.dim >= nodes:
         raise ConfigError(
             f"--dim is {config.dim}, but the graph has {nodes} nodes. It has to be below the "
             f"number of nodes: at most {nodes - 1}."
         )
-    size = config.sketch_size
-    if size is None and config.epsilon is None and config.preset == "accurate":
-        size = math.ceil(_OVERSAMPLING * config.dim / 4) * 4
-    if size is None:
-        size = paper_sketch_size(nodes, dim=config.dim, epsilon=config.epsilon or DEFAULT_EPSILON)
+    if config.width is not None:
+        width = config.width
+    elif config.sketch_size is not None:
+        width = math.ceil(config.sketch_size / depth)
+    elif config.epsilon is not None or preset is None:
+        epsilon = config.epsilon or DEFAULT_EPSILON
+        width = math.ceil(paper_sketch_size(nodes, dim=config.dim, epsilon=epsilon) / depth)
+    else:
+        wanted = max(preset, 1 / depth) * config.dim
+        width = math.ceil(wanted / _WIDTH_STEP) * _WIDTH_STEP
+    _check_size(config, nodes, width, depth)
+    return width
+
+
+def _check_size(config: EmbedOptions, nodes: int, width: int, depth: int) -> None:
+    size = width * depth
     if size > MAX_SKETCH_SIZE:
         least = math.sqrt(max(4 * math.log(nodes), config.dim) / MAX_SKETCH_SIZE)
         raise ConfigError(
             f"The sketch would have {size} columns. Allowed are {config.dim} to "
-            f"{MAX_SKETCH_SIZE}: give --sketch-size, or an --epsilon of at least "
-            f"{math.ceil(least * 1000) / 1000}."
+            f"{MAX_SKETCH_SIZE}: give a smaller --width, --depth or --sketch-size, or an --epsilon "
+            f"of at least {math.ceil(least * 1000) / 1000}."
         )
     if config.dim > size:
         raise ConfigError(
-            f"--dim is {config.dim}, but the sketch has only {size} columns. Give a "
-            f"--sketch-size from {config.dim} to {MAX_SKETCH_SIZE}, or a smaller --dim."
+            f"--dim is {config.dim}, but the sketch has only {size} columns (width {width} x depth "
+            f"{depth}). Give a --width of at least {math.ceil(config.dim / depth)}, or a smaller "
+            "--dim."
         )
-    return size
 
 
 def paper_sketch_size(nodes: int, *, dim: int, epsilon: float) -> int:

@@ -11,8 +11,9 @@ from figrl.engine.cluster import ClusterMemory
 from figrl.engine.rates import Rates
 from figrl.engine.stage import RESERVED_BYTES, Stage, list_stages
 from figrl.learn.embed import vectors_stages
+from figrl.learn.projection import COLUMNS_PER_MIX
 from figrl.learn.setup import Setup, Tiling, Which
-from figrl.learn.sketch import Powers, sketch_stages
+from figrl.learn.sketch import sketch_stages
 
 _MIN_SLICE, _SLICE_STEP = 16, 16
 _CHAINED_FLOPS = 10_000_000_000
@@ -71,11 +72,7 @@ def plan_stages(stages: Sequence[Stage], threads: int) -> list[PlannedStage]:
 
 def _cost(setup: Setup, which: Which, memory: ClusterMemory) -> tuple[int, float]:
     """Peak memory and seconds of the stages that depend on a tiling."""
-    if which == "wide":
-        stages = list_stages(sketch_stages(setup))
-    else:
-        before = setup.work / "before" if setup.spec.power_iterations else None
-        stages = list_stages(vectors_stages(setup, Powers(setup.folder / "sketch", before)))
+    stages = list_stages(sketch_stages(setup) if which == "wide" else vectors_stages(setup))
     planned, rates = plan_stages(stages, memory.threads), Rates()
     seconds = sum(stage.seconds(rates, memory)["total"] for stage in planned)
     return max(stage.peak_bytes for stage in planned), seconds
@@ -88,12 +85,13 @@ def choose_tiling(setup: Setup, which: Which, columns: int, memory: ClusterMemor
     def with_tiling(width: int, rows: int) -> Setup:
         return setup.with_tiling(which, Tiling(width, rows))
 
-    whole = [with_tiling(width, graph.nodes) for width in _widths(columns)]
+    divides = which == "wide" and setup.spec.products > 1
+    whole = [with_tiling(width, graph.nodes) for width in _widths(columns, divides=divides)]
     costs = [(_cost(candidate, which, memory), candidate) for candidate in whole]
     fitting = [(s, candidate) for (peak, s), candidate in costs if peak <= memory.allowed_bytes]
     if fitting:
         return min(fitting, key=lambda pair: pair[0])[1]
-    width = min(_MIN_SLICE, math.ceil(columns / 4) * 4)
+    width = min(_widths(columns, divides=divides))
     # Fewer rows than all, and beginning where chunks do, so that none is read twice.
     chunk_rows = setup.geometry.chunk_rows
     chunks = range(1, max((graph.nodes - 1) // chunk_rows, 1) + 1)
@@ -118,8 +116,14 @@ def chain_products(setup: Setup, which: Which, columns: int, memory: ClusterMemo
     return chained if _cost(chained, which, memory)[0] <= memory.allowed_bytes else setup
 
 
-def _widths(size: int) -> list[int]:
-    """Widths of slices, the widest first, each as even as it can be for its number of slices."""
+def _widths(size: int, *, divides: bool) -> list[int]:
+    """Widths of slices, the widest first, each as even as it can be for its number of slices.
+
+    Where all products lie in one matrix, its chunks have to be slices of each: they `divide` it.
+    """
     numbers = range(1, math.ceil(size / _MIN_SLICE) + 1)
+    if divides:
+        even = (size // number for number in numbers if size % number == 0)
+        return [width for width in even if width == size or width % COLUMNS_PER_MIX == 0]
     widths = {math.ceil(size / number / _SLICE_STEP) * _SLICE_STEP for number in numbers}
     return sorted(widths, reverse=True)

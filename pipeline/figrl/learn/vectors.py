@@ -1,7 +1,11 @@
 """From the sketch and its factor to one vector per node, and the basis for new nodes.
 
-U = M V_k S_k^-1      B = Z_2q V_k S_k^-1          both rotated, where there is a Ritz step
-degree:  D^-1/2 U     unit:  rows of U |lambda|^p, normalised
+degree:   D^-1/2 U                          the paper's
+unit:     rows of U f(lambda), normalised   f: the walk filter
+product:  (D + tau)^1/2 U |lambda|^1/2      positive lambda only
+
+The basis B has ``U = L B``, with the same weights of the dimensions: a new node's vector is its row
+of L times B, and the scale of its representation.
 """
 
 from __future__ import annotations
@@ -16,148 +20,139 @@ import numpy as np
 from figrl.engine.stage import Cost, Memory, Stage, Stats, numbered
 from figrl.engine.worker import worker_state
 from figrl.learn.factor import projector
-from figrl.learn.kernels import scale_to_unit
+from figrl.learn.kernels import add_rows, scale_to_unit
 from figrl.learn.operand import Nodes, inverse_root, read_nodes
 from figrl.learn.projection import fill_projection
+from figrl.learn.ritz import ritz_matrices
 from figrl.learn.rows import chunks_of_rows, write_pieces
 from figrl.learn.setup import Setup
-from figrl.learn.sketch import Powers
-from figrl.learn.sparse_sign import expand, fill_packed, packed_width
 from figrl.store.arrays import ArraySpec
-from figrl.store.files import load_array
 from figrl.store.matrix import Floats, open_matrix
 
 
 @dataclass(frozen=True)
 class VectorsTask:
-    """Parameters shared by all row blocks.
-
-    `source` is the sketch or, where there is a Ritz step, U with the probes; `before` is ``Z_2q``,
-    None where it is R; `basis` is None where smoothing makes one.
-    """
+    """Parameters shared by all row blocks: where vectors and basis go, if they are wanted."""
 
     setup: Setup
-    source: Path
-    before: Path | None
-    vectors: tuple[Path, ...]
+    vectors: Path | None
     basis: Path | None
 
 
-def vectors_stage(setup: Setup, powers: Powers, outputs: tuple[ArraySpec, ...]) -> Stage:
-    """The vectors, or what smoothing starts from; and the basis, unless smoothing makes it."""
-    spec, graph = setup.spec, setup.graph
-    nodes, dim, columns = graph.nodes, spec.dim, setup.columns
-    with_basis = not spec.smoothing
+def vectors_stage(setup: Setup, vectors: ArraySpec, *, with_basis: bool) -> Stage:
+    """The vectors, or what smoothing begins with; and the basis, unless smoothing makes it."""
     basis = setup.rows_array(setup.folder / "basis") if with_basis else None
-    task = VectorsTask(
-        setup,
-        source=setup.work / "left" if spec.certified else powers.last,
-        before=powers.before,
-        vectors=tuple(output.path for output in outputs),
-        basis=None if basis is None else basis.path,
-    )
-    source = dim + setup.probes if spec.certified else columns
-    tiling = setup.narrow if spec.certified else setup.wide
-    stored = 4 * nodes * columns if with_basis and powers.before is not None else 0
-    made = nodes * columns if with_basis and powers.before is None else 0
-    flops = 2 * nodes * dim * (source + columns * with_basis)
+    return _stage("vectors", setup, vectors, basis, needed=True)
+
+
+def basis_stage(setup: Setup, *, needed: bool) -> Stage:
+    """The basis by itself."""
+    return _stage("basis", setup, None, setup.rows_array(setup.folder / "basis"), needed=needed)
+
+
+def _stage(
+    name: str, setup: Setup, vectors: ArraySpec | None, basis: ArraySpec | None, *, needed: bool
+) -> Stage:
+    nodes, dim, columns = setup.graph.nodes, setup.spec.dim, setup.columns
+    arrays = tuple(array for array in (vectors, basis) if array is not None)
+    task = VectorsTask(setup, _path(vectors), _path(basis))
+    reads = (vectors is not None) + (basis is not None and not setup.spec.is_paper)
+    made = 0 if basis is None else nodes * setup.spec.width
+    flops = 2 * nodes * dim * columns * len(arrays)
     rows = setup.chunk_rows
     return Stage(
-        "vectors",
+        name,
         vectors_block,
-        numbered(task, graph.blocks),
+        numbered(task, setup.graph.blocks) if needed else (),
         Memory(task_bytes=4 * (5 * rows * columns + 6 * columns * dim + 6 * rows * dim)),
-        reads=(task.source, setup.folder / "factor"),
-        writes=outputs if basis is None else (*outputs, basis),
-        frees=(
-            setup.work / "left",
-            setup.work / "ritz-product",
-            *(() if powers.before is None else (powers.before,)),
-        ),
+        reads=(setup.sketch,),
+        writes=arrays,
         cost=Cost(
-            read_bytes=4 * nodes * source + stored,
-            written_bytes=4 * nodes * dim * (2 if with_basis else 1),
+            read_bytes=4 * nodes * columns * reads,
+            written_bytes=4 * nodes * dim * len(arrays),
             flops=flops,
             work={
                 "gemm": flops,
                 "regenerate": made,
-                "copy": setup.copied_bytes(source, tiling) + stored + 8 * nodes * dim,
-                "chunks": setup.chunk_count(source, tiling) + 2 * math.ceil(nodes / rows),
+                "copy": reads * setup.copied_bytes(columns, setup.wide)
+                + 4 * nodes * dim * len(arrays),
+                "chunks": reads * setup.chunk_count(columns, setup.wide)
+                + len(arrays) * math.ceil(nodes / rows),
             },
         ),
+        expected={"total": [0.0]},
     )
 
 
+def _path(array: ArraySpec | None) -> Path | None:
+    return None if array is None else array.path
+
+
 def vectors_block(task: VectorsTask, block: int) -> Stats:
-    """Write the vectors of a row block, and its part of the basis."""
-    start, stop = task.setup.graph.block_range(block)
-    source = open_matrix(task.source)
-    nodes = read_nodes(task.setup.graph, start, stop, task.setup.spec.regularization)
-    to_vectors, to_basis = _matrices(task, source.shape[1])
-    chunks = chunks_of_rows(source, start, stop, task.setup.geometry.chunk_rows)
-    scale = inverse_root(nodes.degrees).astype(np.float32)[:, None]
+    """Write the vectors of a row block, and its part of the basis; the sum of its vectors."""
+    setup = task.setup
+    start, stop = setup.graph.block_range(block)
+    nodes = read_nodes(setup.graph, start, stop, setup.spec.regularization)
+    to_vectors, to_basis = _matrices(setup)
+    height, read, written = setup.geometry.chunk_rows, 0, 0
+    total = np.zeros(setup.spec.dim)
+    if task.vectors is not None:
+        sketch = chunks_of_rows(open_matrix(setup.sketch), start, stop, height)
 
-    def vectors(begin: int, out: Floats) -> None:
-        np.matmul(next(chunks), to_vectors, out=out)
-        if task.setup.spec.representation == "unit":
-            scale_to_unit(out)
-        else:
-            out *= scale[begin - start : begin - start + len(out)]
+        def vectors(begin: int, out: Floats) -> None:
+            np.matmul(next(sketch), to_vectors, out=out)
+            _scale(setup, nodes, slice(begin - start, begin - start + len(out)), out)
+            add_rows(out, total)
 
-    written = write_pieces(task.vectors, start, stop, task.setup.geometry.chunk_rows, vectors)
-    read = (stop - start) * source.shape[1] * 4
+        written += write_pieces([task.vectors], start, stop, height, vectors)
+        read += (stop - start) * setup.columns * 4
     if task.basis is not None:
-        origin = _origin(task, nodes, start, stop)
+        origin = _origin(setup, nodes, start, stop)
 
         def basis(_: int, out: Floats) -> None:
             np.matmul(next(origin), to_basis, out=out)
 
-        written += write_pieces([task.basis], start, stop, task.setup.geometry.chunk_rows, basis)
-        read += 0 if task.before is None else (stop - start) * task.setup.columns * 4
-    return {"read_bytes": read, "written_bytes": written}
+        written += write_pieces([task.basis], start, stop, height, basis)
+        read += 0 if setup.spec.is_paper else (stop - start) * setup.columns * 4
+    return {"read_bytes": read, "written_bytes": written, "total": total.tolist()}
 
 
-def _matrices(task: VectorsTask, source_columns: int) -> tuple[Floats, Floats]:
-    """The small matrices by which the source and ``Z_2q`` are multiplied."""
-    project = projector(task.setup.folder / "factor")
-    if not task.setup.spec.certified:
-        return project, _with_rows(project, task.setup.columns)
-    ritz = task.setup.folder / "ritz"
-    rotation = load_array(ritz / "rotation.npy")
-    if task.setup.spec.representation == "unit":
-        rotation = rotation * np.abs(load_array(ritz / "values.npy")) ** task.setup.spec.exponent
-    rotated = (project.astype(np.float64) @ rotation).astype(np.float32)
-    return (
-        _with_rows(rotation.astype(np.float32), source_columns),
-        _with_rows(rotated, task.setup.columns),
-    )
+def _matrices(setup: Setup) -> tuple[Floats, Floats]:
+    """The small matrices by which the sketch, and what it came from, are multiplied."""
+    if setup.spec.is_paper:
+        project = projector(setup.folder / "factor")
+        return project, project
+    to_vectors, to_basis = ritz_matrices(setup)
+    return to_vectors.astype(np.float32), to_basis.astype(np.float32)
 
 
-def _with_rows(matrix: Floats, rows: int) -> Floats:
-    """A matrix padded with rows of zeros: probes have no part in vectors."""
-    padded = np.zeros((rows, matrix.shape[1]), np.float32)
-    padded[: len(matrix)] = matrix
-    return padded
+def _scale(setup: Setup, nodes: Nodes, which: slice, rows: Floats) -> None:
+    """Scale rows as the representation asks for."""
+    degrees, tau = nodes.degrees[which], setup.spec.regularization
+    if setup.spec.representation == "unit":
+        scale_to_unit(rows)
+    elif setup.spec.representation == "degree":
+        rows *= inverse_root(degrees).astype(np.float32)[:, None]
+    else:
+        rows *= np.sqrt(degrees + tau).astype(np.float32)[:, None]
 
 
-def _origin(task: VectorsTask, nodes: Nodes, start: int, stop: int) -> Iterator[Floats]:
-    """Rows of ``Z_2q``, a chunk at a time; without power iterations those of ``R / sqrt(d)``."""
-    if task.before is not None:
-        yield from chunks_of_rows(
-            open_matrix(task.before), start, stop, task.setup.geometry.chunk_rows
-        )
-        return
-    height = min(task.setup.geometry.chunk_rows, stop - start)
-    columns, seed, size = task.setup.columns, task.setup.spec.seed, task.setup.spec.sketch_size
-    buffer = worker_state().buffer("in 0", (height, columns))
+def _origin(setup: Setup, nodes: Nodes, start: int, stop: int) -> Iterator[Floats]:
+    """Rows of ``[R / sqrt(b), K_1 ... K_(s-1)]``, a chunk at a time."""
+    width, columns = setup.spec.width, setup.spec.sketch_size
+    height = min(setup.geometry.chunk_rows, stop - start)
+    buffer = np.empty((height, columns), np.float32)
+    projection = worker_state().buffer("projection", (height, width))
+    stored = chunks_of_rows(open_matrix(setup.sketch), start, stop, setup.geometry.chunk_rows)
     for begin in range(0, stop - start, height):
         keys = nodes.keys[begin : begin + height]
+        scale = np.full(keys.size, 1 / math.sqrt(width), np.float32)
+        made = projection[: keys.size]
+        fill_projection(keys, seed=setup.spec.seed, first_column=0, scale=scale, out=made)
+        if setup.spec.is_paper:
+            yield made
+            continue
         rows = buffer[: keys.size]
-        scale = np.full(keys.size, 1 / math.sqrt(columns), np.float32)
-        if task.setup.spec.projection == "gaussian":
-            fill_projection(keys, seed=seed, first_column=0, scale=scale, out=rows)
-        else:
-            packed = np.empty((keys.size, packed_width(size, columns - size)), np.float32)
-            fill_packed(keys, seed=seed, size=size, scale=scale, out=packed)
-            expand(packed, size, rows)
+        rows[:, :width] = made
+        rows[:, width:] = next(stored)[:, : columns - width]
         yield rows

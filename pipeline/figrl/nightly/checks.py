@@ -13,7 +13,7 @@ import numpy.typing as npt
 from figrl.engine.runner import ClusterRunner
 from figrl.engine.stage import Block, Memory, Monitor, Stage, Stages, Stats, numbered
 from figrl.serve.embedding import Embedding
-from figrl.serve.search import Found, merge_found, normalised, search_vectors
+from figrl.serve.search import Found, Metric, merge_found, prepared, search_vectors
 from figrl.store.arrays import read_range
 from figrl.store.files import delete, exists, load_array, read_json, save_array, write_json
 from figrl.store.graph import ROW_GROUP_EDGES, Graph
@@ -32,12 +32,12 @@ DEGREE_BINS = 40
 MAPPED_NODES, MAPPED_CLUSTERS = 3000, 8
 
 _SEARCH_BYTES_PER_ROW = 24 * SAMPLED_NODES
-"""Cosines of a chunk's rows with the sample, their order, and the best of them."""
+"""Scores of a chunk's rows with the sample, their order, and the best of them."""
 
 _DEGREE_BYTES_PER_ROW = 40
 _RECALL_BYTES_PER_EDGE = 64
 _NEAREST_BYTES = 48 * SAMPLED_NODES * (NEAREST + 1)
-"""Cosines and rows that a block found, as they are merged."""
+"""Scores and rows that a block found, as they are merged."""
 
 
 def measure_run(
@@ -49,12 +49,12 @@ def measure_run(
         facts = read_manifest(embedding.graph.path)["graph"]
         alignment = embedding.manifest.get("alignment", {})
         rows, dim = open_matrix(embedding.path / "embedding").chunks
-        task = CheckTask(embedding.graph, embedding.path, rows, dim, work)
+        task = CheckTask(embedding.graph, embedding.path, rows, dim, work, embedding.metric)
         measured = ClusterRunner(client, work / "marks", monitor).run(check_stages(task))
         known = {
             **{key: facts[key] for key in ("nodes", "edges", "rows_read", "rows_rejected")},
             **{key: alignment.get(key) for key in ("mean_cosine", "compared_nodes")},
-            "cost_bound": (embedding.manifest["certificate"] or {}).get("cost_bound"),
+            "largest_residual": (embedding.manifest["certificate"] or {}).get("largest_residual"),
         }
         write_json(path, {**known, **measured})
         delete(work)
@@ -77,6 +77,7 @@ class CheckTask:
     chunk_rows: int
     dim: int
     work: Path
+    metric: Metric
 
     @property
     def vectors(self) -> Path:
@@ -132,8 +133,8 @@ def spaced_rows(nodes: int, count: int) -> Rows:
 
 
 def sample_vectors(task: CheckTask) -> Stats:
-    """Save the normalised vectors of the sampled nodes."""
-    save_array(task.work / "sample.npy", normalised(take_rows(task.vectors, task.sample)))
+    """Save the vectors of the sampled nodes, as queries."""
+    save_array(task.work / "sample.npy", prepared(take_rows(task.vectors, task.sample), task.metric))
     return {"rows": task.sample.size}
 
 
@@ -149,9 +150,9 @@ def check_block(task: CheckTask, block: int) -> Stats:
         rows = matrix.read((begin, 0), buffer[: min(height, stop - begin)])
         non_finite += int((~np.isfinite(rows).all(axis=1)).sum())
         zero += int((~rows.any(axis=1)).sum())
-        nearest.append(search_vectors([(begin, rows)], queries, NEAREST + 1))
+        nearest.append(search_vectors([(begin, rows)], queries, NEAREST + 1, task.metric))
         nearest = [merge_found(nearest, NEAREST + 1)]
-    save_array(task.nearest(block), np.stack([nearest[0].cosines, nearest[0].rows]))
+    save_array(task.nearest(block), np.stack([nearest[0].scores, nearest[0].rows]))
     path, chunk = task.graph.degrees_path, task.graph.block_rows
     degrees = read_range(path, start, stop, chunk=chunk, dtype=np.float64)
     bins = np.ceil(np.log2(np.maximum(degrees, 1.0))).astype(np.int64)

@@ -24,8 +24,8 @@ class Gates(Options):
     rejected_rows: float | None = Field(
         0.001, ge=0, le=1, description="Largest share of input rows rejected as bad."
     )
-    cost_bound: float | None = Field(
-        None, ge=0, description="Largest bound of the certificate on the relative projection cost."
+    largest_residual: float | None = Field(
+        None, ge=0, description="Largest error of an eigenvalue, by the certificate."
     )
     mean_cosine: float | None = Field(
         0.5,
@@ -76,7 +76,10 @@ def judge(gates: Gates, now: dict[str, Any], before: dict[str, Any] | None) -> t
             now["rows_rejected"] / max(now["rows_read"], 1),
             f"{now['rows_rejected']:,} of {now['rows_read']:,} input rows were rejected",
         ),
-        "cost_bound": (now["cost_bound"], "relative projection cost, by the certificate"),
+        "largest_residual": (
+            now["largest_residual"],
+            "by which an eigenvalue may be wrong, by the certificate",
+        ),
         "mean_cosine": (now["mean_cosine"], "of the vectors of a node in the last run and now"),
         "non_finite_vectors": (
             now["non_finite_vectors"] / nodes,
@@ -91,9 +94,9 @@ def judge(gates: Gates, now: dict[str, Any], before: dict[str, Any] | None) -> t
             "of the neighbours in the graph that are among the nearest vectors",
         ),
     }
-    # A run without a bound is not known to be good; nor is a graph that shares no node with the
+    # A run without a certificate is not known to be good; nor is a graph that shares no node with the
     # published one.
-    required = {"cost_bound"} | ({"mean_cosine"} if now["compared_nodes"] == 0 else set())
+    required = {"largest_residual"} | ({"mean_cosine"} if now["compared_nodes"] == 0 else set())
     verdicts = []
     for gate, (value, meaning) in measured.items():
         limit = getattr(gates, gate)

@@ -63,7 +63,11 @@ def _add_run(gauges: _Gauges, paths: StorePaths, run: str) -> None:
     gauges.set("run_peak_worker_bytes", manifest["peak_worker_bytes"], "Peak memory of a worker.")
     for name, stage in group_by_name(manifest["stages"]).items():
         gauges.set("stage_seconds", stage["seconds"], "Seconds of a stage.", stage=name)
-    gauges.set("run_cost_bound", certificate.get("cost_bound"), "Bound of the certificate.")
+    gauges.set(
+        "run_largest_residual",
+        certificate.get("largest_residual"),
+        "Most by which an eigenvalue may be wrong.",
+    )
     gauges.set("run_mean_cosine", alignment.get("mean_cosine"), "Mean cosine with the run before.")
     gauges.set("overlay_nodes", len(overlay) if overlay else 0, "Nodes folded in since.")
     gates = folder / "gates.json"

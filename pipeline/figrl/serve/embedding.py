@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from figrl.errors import BadInputError
 from figrl.serve.overlay import Overlay, open_overlay
+from figrl.serve.search import Metric
 from figrl.store.graph import Graph, open_graph
 from figrl.store.ids import id_type, sorted_ids
 from figrl.store.layout import PathLike, StorePaths, check_finished, existing_store, read_manifest
@@ -61,6 +62,11 @@ class Embedding:
     def dim(self) -> int:
         """Length of each vector."""
         return int(self.manifest["dim"])
+
+    @property
+    def metric(self) -> Metric:
+        """What says how near two vectors are: their cosine or, for products, their dot product."""
+        return "dot" if self.manifest["spec"]["representation"] == "product" else "cosine"
 
     @property
     def chunk_rows(self) -> int:

@@ -2,6 +2,7 @@
 
     degree:    y_j = D_j^-1/2 (l_j B)      l_j: row of L of the extended graph, over known nodes
     unit:      y_j = unit(l_j B)
+    product:   y_j = (D_j + tau)^1/2 (l_j B)
     smoothed:  y_j = unit(w_j B + v_j Y)   w_j: its weights; B is the last but one smoothing step
                                            v_j: weights to other new nodes; Y: their last vectors
 
@@ -60,8 +61,9 @@ class FoldTask:
     `known`: the stored graph. `new`: the small graph of the new edges. `basis`: zarr array of the
     fold-in basis, n x k. `folder`: folder of intermediate results. `parts`: folder of the vectors.
     `extended`: whether degrees of known nodes include the new edges. `recompute`: whether known
-    nodes in the source column are folded in too. `spec`: spec of the run. `rounds`: times that
-    vectors are computed; from the second on also from those of new nodes.
+    nodes in the source column are folded in too. `spec`: spec of the run. `smoothed`: whether its
+    vectors are. `rounds`: times that vectors are computed; from the second on also from those of
+    new nodes.
     """
 
     known: Graph
@@ -72,6 +74,7 @@ class FoldTask:
     extended: bool
     recompute: bool
     spec: EmbedSpec
+    smoothed: bool
     rounds: int = 1
 
     def of_round(self, number: int, block: int) -> Path:
@@ -105,7 +108,7 @@ def fold_stages(task: FoldTask, memory: Memory) -> Stages[Stats]:
         # The most expensive case: new nodes are linked to each other.
         expected={"between_new_nodes": 1, "to_unknown_nodes": 0, "of_known_nodes": 0},
     )
-    most, linked = task.rounds, task.spec.smoothing and weighed.total("between_new_nodes")
+    most, linked = task.rounds, task.smoothed and weighed.total("between_new_nodes")
     task = replace(task, rounds=most if linked else 1)
     folded = yield Stage(
         "fold",
@@ -194,7 +197,7 @@ def weigh_block(task: FoldTask, block: int) -> Stats:
     start, stop = task.new.block_range(block)
     known = _gather(task, "known", np.arange(start, stop))
     found = known >= 0
-    weighted = not task.spec.smoothing
+    weighted = not task.smoothed
     degrees = np.zeros(stop - start)
     if weighted and found.any():
         degrees[found] = open_zarr(task.known.degrees_path).get_orthogonal_selection(
@@ -290,6 +293,9 @@ def _represent(task: FoldTask, degrees: npt.NDArray[np.float64], vectors: Floats
     """Scale sums over neighbours as the representation asks for, in place."""
     if task.spec.representation == "unit":
         scale_to_unit(vectors)
+        return
+    if task.spec.representation == "product":
+        # The scale of the row of L and that of the representation cancel each other.
         return
     tau = task.spec.regularization
     square = np.sqrt(degrees * (degrees + tau)) if tau else degrees

@@ -245,6 +245,7 @@ class FoldIn:
             extended=config.degrees == "extended",
             recompute=config.known == "recompute",
             spec=EmbedSpec(**embedding.manifest["spec"]),
+            smoothed=embedding.manifest["smoothing_steps"] > 0,
             rounds=config.rounds,
         )
         counts = runner.run(fold_stages(task, self.memory))

@@ -19,7 +19,7 @@ from figrl.engine.stage import Memory, Stage, Stages, Stats, numbered
 from figrl.engine.worker import worker_state
 from figrl.errors import BadInputError, ConfigError
 from figrl.serve.embedding import Embedding
-from figrl.serve.search import Found, merge_found, normalised, search_vectors
+from figrl.serve.search import Found, Metric, merge_found, prepared, search_vectors
 from figrl.store.files import atomic_write, delete, exists, read_json, size_bytes, write_json
 from figrl.store.matrix import Floats, open_matrix
 
@@ -79,17 +79,17 @@ def index_stages(embedding: Embedding, folder: Path, shard_rows: int) -> Stages[
     yield Stage(
         "index",
         build_shard,
-        numbered(vectors, shards, folder, shard_rows),
+        numbered(vectors, shards, folder, shard_rows, embedding.metric),
         memory=Memory(task_bytes=shard_rows * _row_bytes(embedding.dim) + chunk_bytes),
         reads=(vectors,),
     )
     return shards
 
 
-def _empty(dim: int) -> Any:
+def _empty(dim: int, metric: Metric) -> Any:
     return import_usearch().Index(
         ndim=dim,
-        metric="cos",
+        metric="cos" if metric == "cosine" else "ip",
         dtype="f16",
         connectivity=_CONNECTIVITY,
         expansion_add=_EFFORT_BUILD,
@@ -102,12 +102,14 @@ def shard_path(folder: Path, number: int) -> Path:
     return folder / f"{number:06d}.usearch"
 
 
-def build_shard(vectors: Path, number: int, folder: Path, shard_rows: int) -> Stats:
+def build_shard(
+    vectors: Path, number: int, folder: Path, shard_rows: int, metric: Metric
+) -> Stats:
     """Index the vectors of a shard, a chunk at a time."""
     matrix = open_matrix(vectors)
     start = number * shard_rows
     stop = min(start + shard_rows, matrix.shape[0])
-    index = _empty(matrix.shape[1])
+    index = _empty(matrix.shape[1], metric)
     height = matrix.chunks[0]
     buffer = np.empty((height, matrix.shape[1]), np.float32)
     for begin in range(start - start % height, stop, height):
@@ -115,7 +117,7 @@ def build_shard(vectors: Path, number: int, folder: Path, shard_rows: int) -> St
         low, high = max(start - begin, 0), min(stop - begin, len(rows))
         keys = np.arange(begin + low, begin + high, dtype=np.uint64)
         # One thread, so that the order of insertion and hence the index are deterministic.
-        index.add(keys, normalised(rows[low:high]), threads=1)
+        index.add(keys, prepared(rows[low:high], metric), threads=1)
     path = shard_path(folder, number)
     with atomic_write(path) as aside:
         index.save(str(aside))
@@ -127,26 +129,26 @@ def has_index(run: Path) -> bool:
     return exists(run / "index" / "index.json")
 
 
-def _open_shard(path: Path, dim: int) -> Any:
+def _open_shard(path: Path, dim: int, metric: Metric) -> Any:
     """A shard, mapped into memory."""
-    index = _empty(dim)
+    index = _empty(dim, metric)
     index.view(str(path))
     return index
 
 
-def search_index(run: Path, queries: Floats, count: int) -> Found:
+def search_index(run: Path, queries: Floats, count: int, metric: Metric) -> Found:
     """Search the index of a run, which may miss some of the best rows."""
     parts = []
     for number in range(read_json(run / "index" / "index.json")["shards"]):
         path = shard_path(run / "index", number)
-        index = worker_state().opened(path, partial(_open_shard, path, queries.shape[1]))
+        index = worker_state().opened(path, partial(_open_shard, path, queries.shape[1], metric))
         matches = index.search(queries, count)
         keys = np.atleast_2d(matches.keys).astype(np.int64)
-        cosines = 1.0 - np.atleast_2d(matches.distances).astype(np.float32)
+        scores = 1.0 - np.atleast_2d(matches.distances).astype(np.float32)
         # The entries behind the last match of a query are undefined.
         counts = getattr(matches, "counts", np.array([keys.shape[1]]))
         missing = np.arange(keys.shape[1]) >= np.reshape(counts, (-1, 1))
-        parts.append(Found(np.where(missing, -np.inf, cosines), np.where(missing, -1, keys)))
+        parts.append(Found(np.where(missing, -np.inf, scores), np.where(missing, -1, keys)))
     return merge_found(parts, count)
 
 
@@ -157,8 +159,10 @@ def search_run(embedding: Embedding, queries: Floats, count: int) -> Found:
             f"Run {embedding.run} has no index. Set 'index: approximate' in the configuration of "
             "figrl reindex, or search exactly."
         )
-    found = search_index(embedding.path, queries, count)
+    metric = embedding.metric
+    found = search_index(embedding.path, queries, count, metric)
     if embedding.overlay is None:
         return found
     pieces = embedding.overlay.pieces(first_row=embedding.graph.nodes)
-    return merge_found([found, search_vectors(pieces, normalised(queries), count)], count)
+    newer = search_vectors(pieces, prepared(queries, metric), count, metric)
+    return merge_found([found, newer], count)

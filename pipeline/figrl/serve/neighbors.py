@@ -1,4 +1,4 @@
-"""Nearest neighbours of nodes, by cosine."""
+"""Nearest neighbours of nodes: by cosine, or by dot product for the product representation."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ def neighbors(
     approximate: bool = False,
     client: distributed.Client | None = None,
 ) -> pa.Table:
-    """Find the nodes whose vectors lie nearest, by cosine.
+    """Find the nodes whose vectors lie nearest.
+
+    By cosine; for vectors of the product representation by dot product.
 
     Parameters
     ----------
@@ -45,7 +47,7 @@ def neighbors(
     Returns
     -------
     pyarrow.Table
-        ``id``, ``rank`` from 1 on, ``neighbor``, ``cosine``.
+        ``id``, ``rank`` from 1 on, ``neighbor``, and ``cosine`` or ``dot``.
 
     Raises
     ------
@@ -58,12 +60,12 @@ def neighbors(
     """
     embedding = open_store(Path(store)).embedding(run)
     own = embedding.rows_of(ids)
-    queries = embedding.vectors_at(own)
+    queries, metric = embedding.vectors_at(own), embedding.metric
     if approximate:
         found = search_run(embedding, queries, count + 1)
     else:
         vectors = embedding.path / "embedding"
-        found = search(vectors, embedding.overlay, queries, count + 1, client)
+        found = search(vectors, embedding.overlay, queries, count + 1, metric, client)
     others = (found.rows != own[:, None]) & (found.rows >= 0)
     # A query that is not among its own results has one too many.
     others &= np.cumsum(others, axis=1) <= count
@@ -73,7 +75,7 @@ def neighbors(
         "id": pa.array(ids, kind).take(pa.array(query)),
         "rank": np.cumsum(others, axis=1)[query, place],
         "neighbor": pa.array(embedding.ids_at(found.rows[others]), kind),
-        "cosine": found.cosines[others],
+        metric: found.scores[others],
     }
-    types = {"id": kind, "rank": pa.int64(), "neighbor": kind, "cosine": pa.float32()}
+    types = {"id": kind, "rank": pa.int64(), "neighbor": kind, metric: pa.float32()}
     return pa.table(columns, pa.schema(types))

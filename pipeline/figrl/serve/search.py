@@ -1,4 +1,4 @@
-"""Exact search for the nearest vectors by cosine, a chunk of vectors at a time."""
+"""Exact search for the nearest vectors, by cosine or dot product, a chunk of them at a time."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import distributed
 import numpy as np
@@ -20,14 +21,17 @@ Rows = npt.NDArray[np.int64]
 _CHUNKS_PER_TASK = 16
 _TASKS_AT_A_TIME = 64
 _QUERIES_AT_A_TIME = 256
-_COSINES_AT_A_TIME = 1 << 22
+_SCORES_AT_A_TIME = 1 << 22
+
+Metric = Literal["cosine", "dot"]
+"""What says how near two vectors are: the cosine of their angle, or their dot product."""
 
 
 @dataclass(frozen=True)
 class Found:
     """The best rows for each query, best first; row -1 where there are fewer than `count`."""
 
-    cosines: Floats
+    scores: Floats
     rows: Rows
 
 
@@ -37,20 +41,27 @@ def normalised(vectors: Floats) -> Floats:
     return np.asarray(np.divide(vectors, lengths, out=np.zeros_like(vectors), where=lengths > 0))
 
 
-def search_vectors(pieces: Iterable[tuple[int, Floats]], queries: Floats, count: int) -> Found:
-    """Search pieces of vectors, each with the number of its first row, for normalised queries."""
+def prepared(vectors: Floats, metric: Metric) -> Floats:
+    """Vectors whose dot products are scores of the metric."""
+    return normalised(vectors) if metric == "cosine" else vectors
+
+
+def search_vectors(
+    pieces: Iterable[tuple[int, Floats]], queries: Floats, count: int, metric: Metric
+) -> Found:
+    """Search pieces of vectors, each with the number of its first row, for prepared queries."""
     best = _nothing(len(queries), count)
-    for first, vectors in _cut(pieces, max(_COSINES_AT_A_TIME // len(queries), 1)):
-        cosines = queries @ normalised(vectors).T
-        last = min(count, cosines.shape[1]) - 1
+    for first, vectors in _cut(pieces, max(_SCORES_AT_A_TIME // len(queries), 1)):
+        scores = queries @ prepared(vectors, metric).T
+        last = min(count, scores.shape[1]) - 1
         # All ties of the last candidate are candidates: the row number decides between them.
-        lowest = -np.partition(-cosines, last, axis=1)[:, last]
-        for query, found in enumerate(cosines):
+        lowest = -np.partition(-scores, last, axis=1)[:, last]
+        for query, found in enumerate(scores):
             here = np.flatnonzero(found >= lowest[query])
-            values = np.concatenate([best.cosines[query], found[here]])
+            values = np.concatenate([best.scores[query], found[here]])
             rows = np.concatenate([best.rows[query], here + first])
             order = np.lexsort((rows, -values))[:count]
-            best.cosines[query], best.rows[query] = values[order], rows[order]
+            best.scores[query], best.rows[query] = values[order], rows[order]
     return best
 
 
@@ -68,13 +79,15 @@ def _nothing(queries: int, count: int) -> Found:
 
 def merge_found(parts: Sequence[Found], count: int) -> Found:
     """The best rows of all parts."""
-    values = np.concatenate([part.cosines for part in parts], axis=1)
+    values = np.concatenate([part.scores for part in parts], axis=1)
     rows = np.concatenate([part.rows for part in parts], axis=1)
     order = np.lexsort((rows, -values))[:, :count]
     return Found(np.take_along_axis(values, order, axis=1), np.take_along_axis(rows, order, axis=1))
 
 
-def search_rows(path: Path, start: int, stop: int, queries: Floats, count: int) -> Found:
+def search_rows(
+    path: Path, start: int, stop: int, queries: Floats, count: int, metric: Metric
+) -> Found:
     """Search consecutive rows of a stored matrix; a task."""
     matrix = open_matrix(path)
     height = matrix.chunks[0]
@@ -83,7 +96,7 @@ def search_rows(path: Path, start: int, stop: int, queries: Floats, count: int) 
         (begin, matrix.read((begin, 0), buffer[: min(height, stop - begin)]))
         for begin in range(start, stop, height)
     )
-    return search_vectors(chunks, queries, count)
+    return search_vectors(chunks, queries, count, metric)
 
 
 def search(
@@ -91,15 +104,16 @@ def search(
     overlay: Overlay | None,
     queries: Floats,
     count: int,
+    metric: Metric,
     client: distributed.Client | None = None,
 ) -> Found:
     """Search all vectors of a run, and those folded in since; without a client in threads."""
-    wanted = normalised(queries)
+    wanted = prepared(queries, metric)
     best = _nothing(len(wanted), count)
     for begin in range(0, len(wanted), _QUERIES_AT_A_TIME):
         batch = slice(begin, begin + _QUERIES_AT_A_TIME)
-        found = _search_batch(path, overlay, wanted[batch], count, client)
-        best.cosines[batch], best.rows[batch] = found.cosines, found.rows
+        found = _search_batch(path, overlay, wanted[batch], count, metric, client)
+        best.scores[batch], best.rows[batch] = found.scores, found.rows
     return best
 
 
@@ -108,6 +122,7 @@ def _search_batch(
     overlay: Overlay | None,
     queries: Floats,
     count: int,
+    metric: Metric,
     client: distributed.Client | None,
 ) -> Found:
     matrix = open_matrix(path)
@@ -116,7 +131,7 @@ def _search_batch(
     best = _nothing(len(queries), count)
     for begin in range(0, len(starts), _TASKS_AT_A_TIME):
         calls = [
-            (path, start, min(start + step, nodes), queries, count)
+            (path, start, min(start + step, nodes), queries, count, metric)
             for start in starts[begin : begin + _TASKS_AT_A_TIME]
         ]
         if client is not None:
@@ -126,6 +141,6 @@ def _search_batch(
                 found = list(threads.map(lambda call: search_rows(*call), calls))
         best = merge_found([best, *found], count)
     if overlay is not None:
-        newer = search_vectors(overlay.pieces(first_row=nodes), queries, count)
+        newer = search_vectors(overlay.pieces(first_row=nodes), queries, count, metric)
         best = merge_found([best, newer], count)
     return best

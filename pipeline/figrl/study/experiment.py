@@ -148,9 +148,13 @@ class Experiment(ABC):
         return self.folder / f"{'-'.join(parts).replace(' ', '-')}.json"
 
 
-def default_columns(dim: int) -> int:
-    """Sketch columns of 1.5 k, a multiple of 4."""
-    return -(-3 * dim // 8) * 4
+STUDY_DEPTH = 8
+"""Depth of the sketches that are compared with the paper's single pass."""
+
+
+def study_width(dim: int) -> int:
+    """Width of such a sketch: 3/4 k, and enough for two or three dimensions."""
+    return max(-(-3 * dim // 16) * 4, 16)
 
 
 def preset_options(preset: str, nodes: int, dim: int) -> dict[str, Any]:
@@ -161,8 +165,6 @@ def preset_options(preset: str, nodes: int, dim: int) -> dict[str, Any]:
         if nodes > SMALL_NODES:
             size = max(min(size, MAX_COLUMNS), dim)
         return {"preset": "paper", "dim": dim, "sketch_size": size}
-    # For two or three dimensions, 1.5 k columns are too few for a sketch.
-    size = max(default_columns(dim), 32)
-    if preset == "paper+powers":
-        return {"preset": "paper", "dim": dim, "sketch_size": size, "power_iterations": 5}
-    return {"preset": preset, "dim": dim, "sketch_size": size}
+    if preset == "paper+depth":
+        return {"preset": "paper", "dim": dim, "width": study_width(dim), "depth": STUDY_DEPTH}
+    return {"preset": preset, "dim": dim}

@@ -18,7 +18,7 @@ from figrl.study.figures import Axes, bars
 from figrl.study.graphs import class_agreement, read_classes
 from figrl.study.page import Cell, Picture, Section, Table
 
-PRESETS = ("paper", "paper+powers", "accurate")
+PRESETS = ("paper", "paper+depth", "accurate")
 METHODS = ("k-means", "agglomerative")
 
 _GRIDS = ((2, 3, 4, 5, 6, 8, 11, 16), (2, 3, 4, 5, 6, 8, 16), (128, 200), (128,))
@@ -139,13 +139,13 @@ _HEADER = (
 _TEXT = (
     "Vectors are clustered by k-means and by Ward's agglomerative method, with the number of "
     "clusters that the paper's community detection found. k is taken from a grid: 2 to 16 on "
-    "small graphs, 128 and 200 on large ones (128 alone above 20,000 nodes). paper+powers is "
-    "the preset paper with 5 power iterations and 1.5 k columns.",
+    "small graphs, 128 and 200 on large ones (128 alone above 20,000 nodes). paper+depth is "
+    f"the preset paper with a width of 3/4 k and depth {experiment.STUDY_DEPTH}.",
     "Modularity is Newman's: the paper adds a penalty for wrong assignments that it does not "
     "define well enough to be computed. The preset paper has the sketch size of "
     f"epsilon {experiment.PAPER_EPSILON}, and above {SMALL_NODES:,} nodes at most "
     f"{experiment.MAX_COLUMNS:,} columns, where its rule asks for 12,800 and 20,000: a single pass "
-    "needs that many to find the dimensions that a few power iterations find with 200 or 300.",
+    "needs that many to find the dimensions that a deeper one finds with a fraction of them.",
     "The vectors of accurate have length 1, so that clusters have similar sizes: better for a "
     "hundred clusters (see the unseen nodes) than for thousands of a handful of nodes.",
     "Permanence is the mean over nodes, where the paper writes a sum; a node that is alone in its "
