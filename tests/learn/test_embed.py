@@ -172,6 +172,23 @@ def test_what_is_not_allowed_says_what_is(client, small, options, message):
         embed(small[0], client=client, **options)
 
 
+def test_a_sketch_with_more_columns_than_nodes_is_factored_by_rows(client, small, monkeypatch):
+    store, edges = small
+    run = embed(store, dim=8, sketch_size=700, client=client)
+    assert [s["name"] for s in run.manifest["stages"]] == ["sketch", "factor", "vectors"]
+    assert check_against_paper(run, edges, dim=8, sketch_size=700) >= 1
+    vectors = np.asarray(run.vectors)
+    cut_products(monkeypatch, "in-slices", Tiling(512, 100), Tiling(8, 299))
+    other = embed(store, dim=8, sketch_size=700, client=client)
+    np.testing.assert_array_equal(np.asarray(other.vectors), vectors)
+
+
+def test_the_papers_own_setting_fits_a_small_graph(client, small):
+    run = embed(small[0], dim=200, epsilon=0.1, client=client, memory_limit="2GB")
+    assert run.manifest["sketch_size"] == 20_000
+    assert run.manifest["rank"] == 200
+
+
 def test_epsilon_gives_the_size_of_the_papers_rule(client, small):
     run = embed(small[0], dim=4, epsilon=0.8, client=client)
     assert run.manifest["sketch_size"] == int(np.ceil(4 * np.log(299) / 0.8**2))

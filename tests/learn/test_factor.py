@@ -10,8 +10,6 @@ from hypothesis import strategies as st
 from figrl.engine.reduce import FAN_IN, Partials
 from figrl.engine.runner import ClusterRunner
 from figrl.learn.factor import (
-    TRUSTED,
-    Factor,
     FactorTask,
     decompose,
     factor_group,
@@ -41,7 +39,7 @@ def with_spectrum(rows, values, seed=0):
 def partial_factor(tmp_path, matrix, method, *, chunk_rows=8, group_rows=16, stored_rows=None):
     sketch = stored(tmp_path / f"sketch-{method}", matrix, stored_rows or chunk_rows)
     partials = Partials(tmp_path)
-    task = FactorTask(sketch, partials, matrix.shape[1], chunk_rows, group_rows, method)
+    task = FactorTask(sketch, partials, chunk_rows, group_rows, method)
     groups = -(-matrix.shape[0] // group_rows)
     parts = []
     for group in range(groups):
@@ -56,8 +54,8 @@ def factor_sketch(client, folder, sketch, shape, rows, dim):
     spec = make_spec(options, nodes=shape[0], mean_degree=1.0)
     graph, tiling = imagined_graph(shape[0], shape[0]), Tiling(shape[1], shape[0])
     setup = Setup(graph, spec, Geometry(rows, rows), tiling, tiling, 1, folder)
-    factor = Factor("factor", sketch, folder / "work", folder / "factor", dim, tiling, TRUSTED)
-    return ClusterRunner(client, folder / "marks").run(factor_stages(setup, factor))
+    assert sketch == setup.sketch
+    return ClusterRunner(client, folder / "marks").run(factor_stages(setup))
 
 
 @pytest.mark.parametrize(("method", "error"), [("gram", 1e-6), ("gram-double", 1e-13)])

@@ -9,7 +9,7 @@ import pytest
 
 from figrl import ingest
 from figrl.engine.worker import release_buffers, worker_state
-from figrl.learn.operand import ProductTask
+from figrl.learn.operand import Columns, ProductTask
 from figrl.learn.product import product_tile
 from figrl.learn.setup import Geometry, Setup, Tiling
 from figrl.learn.spec import EmbedOptions, make_spec
@@ -32,28 +32,31 @@ def graphs(client, tmp_path_factory):
 
 
 def products(graph, folder, count, *, columns, operand_rows, kept_bytes=0):
-    """Z_1 to Z_count, as the tiles of a run would write them."""
-    results, operand = [], None
+    """K_1 to K_count, as the tiles of a run would write them."""
+    results, operand, before = [], None, None
     for t in range(1, count + 1):
         out = folder / f"z{t}"
         create_array(ArraySpec(out, (graph.nodes, SIZE), (16, columns)))
         tiling = Tiling(columns, operand_rows)
         setup = Setup(graph, SPEC, Geometry(16, 16), tiling, tiling, 1, folder, kept_bytes)
-        task = ProductTask(setup, tiling, operand, out, SIZE)
+        task = ProductTask(setup, tiling, operand, Columns(out), SIZE, before)
         for slice_number, block in product(range(task.slices), range(graph.blocks)):
             product_tile(task, block, slice_number)
         results.append(np.asarray(open_zarr(out)[...]))
-        operand = out
+        operand, before = Columns(out), operand
     release_buffers()
     return results
 
 
 def test_products_are_those_of_the_dense_matrix(graphs, tmp_path):
     graph, dense = graphs
-    expected = dense.projection(SIZE, seed=5) / np.sqrt(SIZE)
-    for found in products(graph, tmp_path, 3, columns=8, operand_rows=graph.nodes):
-        expected = dense.normalised @ expected
-        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
+    start = dense.projection(SIZE, seed=5) / np.sqrt(SIZE)
+    expected = [dense.normalised @ start, dense.normalised @ dense.normalised @ start]
+    for _ in range(3):
+        expected.append(2 * dense.normalised @ expected[-1] - expected[-2])
+    found = products(graph, tmp_path, 5, columns=8, operand_rows=graph.nodes)
+    for ours, exact in zip(found, expected, strict=True):
+        np.testing.assert_allclose(ours, exact, rtol=1e-4, atol=3e-6)
 
 
 @pytest.mark.parametrize(("columns", "operand_rows"), [(4, 10**6), (22, 10**6), (8, 48), (20, 16)])

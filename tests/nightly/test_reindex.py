@@ -99,7 +99,7 @@ def test_only_so_many_runs_are_kept(nights):
     [
         ({}, "edges_change"),
         ({"edges_change": None, "mean_cosine": 0.99999}, "mean_cosine"),
-        ({"edges_change": None, "cost_bound": 0.0}, "cost_bound"),
+        ({"edges_change": None, "largest_residual": 0.0}, "largest_residual"),
     ],
 )
 def test_a_gate_refuses(nights, gates, gate):
@@ -233,8 +233,8 @@ def test_another_graph_of_the_same_size_is_refused(nights):
 
 
 def test_a_first_night_that_is_refused_can_be_looked_at(nights):
-    with pytest.raises(GateError, match="cost_bound"):
-        nights.run(gates={"cost_bound": 0.0})
+    with pytest.raises(GateError, match="largest_residual"):
+        nights.run(gates={"largest_residual": 0.0})
     status = store_status(nights.store)
     assert status["current"] is None
     assert [event["action"] for event in status["history"]] == ["refused"]

@@ -11,7 +11,7 @@ import scipy.linalg
 import scipy.sparse
 
 from figrl.bench.harness import local_session, planted_store, real_store, run_both
-from figrl.bench.results import Comparison, Metric
+from figrl.bench.results import Comparison
 from figrl.learn.spec import EmbedOptions
 from figrl.serve.embedding import open_store
 from figrl.serve.runs import run_embed
@@ -23,7 +23,6 @@ from figrl.study.process import measure_in_process
 
 _EDGES_PER_NODE = (10, 50)
 """A sparse sketch saves time per edge, but has as many rows to write."""
-
 
 
 def bench_embed(data: Path, *, sketch_size: int = 1000, dim: int = 100) -> list[Comparison]:

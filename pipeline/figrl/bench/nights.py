@@ -86,7 +86,9 @@ def search_both(store: str, queries: int = 200, count: int = 10) -> dict[str, An
             seconds.append(time.perf_counter() - started)
         return found, statistics.median(seconds)
 
-    true, exact = timed(lambda query: search(path / "embedding", None, query, count, embedding.metric))
+    true, exact = timed(
+        lambda query: search(path / "embedding", None, query, count, embedding.metric)
+    )
     close, approximate = timed(lambda query: search_index(path, query, count, embedding.metric))
     recalls = [np.isin(*both).mean() for both in zip(close, true, strict=True)]
     return {"recall": float(np.mean(recalls)), "exact": exact, "approximate": approximate}

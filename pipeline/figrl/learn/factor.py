@@ -7,11 +7,13 @@ single pass do; with products in float64, within 10^5. Householder QR of each gr
 then of the stacked factors, gives T itself. The smallest singular value that a method finds shows
 afterwards whether it could be trusted; if not, the next one is tried. Groups, and the order in
 which they are combined, are fixed by the shape of the sketch.
+
+A sketch with more columns than rows has the smaller matrix ``M M^t``, whose eigenvectors are U.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -26,9 +28,9 @@ from figrl.engine.reduce import Partials, reduce_stages
 from figrl.engine.stage import Block, Cost, Memory, Stage, Stages, Stats, numbered
 from figrl.engine.worker import worker_state
 from figrl.learn.rows import chunks_of_rows
-from figrl.learn.setup import Setup
+from figrl.learn.setup import WIDE_COLUMNS, Setup
 from figrl.store.arrays import load_zarr, save_zarr
-from figrl.store.matrix import Floats, open_matrix
+from figrl.store.matrix import Floats, StoredMatrix, open_matrix
 
 Matrix = npt.NDArray[np.float64]
 Method = Literal["gram", "gram-double", "qr"]
@@ -154,6 +156,8 @@ def factor_stages(setup: Setup) -> Stages[Stats]:
 
     Returns ``method`` and ``rank``.
     """
+    if setup.is_wide:
+        return (yield from _wide_stages(setup))
     solved: Stats = {}
     for method, ratio in TRUSTED.items():
         found = yield from _method_stages(
@@ -177,6 +181,58 @@ def _method_stages(setup: Setup, method: Method, ratio: float, *, needed: bool) 
         expected={"rank": setup.spec.dim, "trusted": True},
     )
     return solved.only if needed else {}
+
+
+def _wide_stages(setup: Setup) -> Stages[Stats]:
+    """Find S and V from the smaller side of a sketch with more columns than rows."""
+    nodes, columns, dim = setup.graph.nodes, setup.columns, setup.spec.dim
+    square = 8 * nodes**2
+    solved = yield Stage(
+        "factor",
+        factor_wide,
+        [Block("all", (setup.sketch, dim, setup.folder / "factor"))],
+        Memory(task_bytes=2 * square + 24 * nodes * WIDE_COLUMNS + 24 * dim * columns),
+        reads=(setup.sketch,),
+        cost=Cost(
+            read_bytes=2 * 4 * nodes * columns,
+            written_bytes=8 * dim * columns,
+            flops=nodes**2 * columns,
+            work={"gram": nodes**2 * columns + _EIGH_FLOPS * nodes**3},
+        ),
+        expected={"rank": dim},
+        releases_buffers=True,
+    )
+    return {"method": "gram-rows", **solved.only}
+
+
+def factor_wide(path: Path, dim: int, out: Path) -> Stats:
+    """Decompose ``M M^t = U S^2 U^t``; store S, and ``V = M^t U S^-1``."""
+    sketch = open_matrix(path)
+    rows, columns = sketch.shape
+    gram = np.zeros((rows, rows), order="F")
+    for part in _columns(sketch):
+        gram = scipy.linalg.blas.dsyrk(
+            1.0, part.astype(np.float64), beta=1.0, c=gram, overwrite_c=True
+        )
+    largest = (max(rows - dim, 0), rows - 1)
+    squares, left = scipy.linalg.eigh(
+        gram, lower=False, subset_by_index=largest, overwrite_a=True, check_finite=False
+    )
+    values, left = np.sqrt(np.maximum(squares[::-1], 0.0)), left[:, ::-1]
+    kept = values > NOISE_LIMIT * np.sqrt(columns) * values[0]
+    inverse = np.divide(1.0, values, out=np.zeros_like(values), where=kept)
+    right = np.vstack([part.T @ left for part in _columns(sketch)]) * inverse
+    fix_signs(right)
+    save_zarr(out / "singular_values", values)
+    save_zarr(out / "right_vectors", right)
+    return {"rank": int(kept.sum()), "read_bytes": 8 * rows * columns}
+
+
+def _columns(sketch: StoredMatrix) -> Iterator[Floats]:
+    """All rows of the columns of a chunk at a time."""
+    (rows, columns), width = sketch.shape, sketch.chunks[1]
+    for first in range(0, columns, width):
+        yield sketch.read((0, first), np.empty((rows, min(width, columns - first)), np.float32))
 
 
 def solve_cost(setup: Setup) -> Cost:

@@ -17,6 +17,9 @@ from figrl.store.graph import Graph
 _CHUNK_BYTES, _GROUP_BYTES = 16 << 20, 128 << 20
 _TALL_BYTES = 1 << 20
 _MIN_GROUPS, _MAX_GROUPS = 32, 1024
+WIDE_COLUMNS = 512
+"""Columns of a chunk of a sketch that has more columns than rows: it is factored by columns."""
+
 _FEW_BLOCKS, _SMALL_SKETCH_BYTES = 2, 64 << 20
 
 
@@ -90,6 +93,11 @@ class Setup:
     def columns(self) -> int:
         """Columns of all products: the sketch, and a last one from which eigenvalues follow."""
         return stored_columns(self.spec)
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether the paper's sketch has more columns than rows."""
+        return self.spec.is_paper and self.columns > self.graph.nodes
 
     @property
     def groups(self) -> int:

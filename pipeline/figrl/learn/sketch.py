@@ -19,7 +19,7 @@ from figrl.engine.worker import worker_state
 from figrl.learn.chain import GraphInMemory
 from figrl.learn.operand import Columns, ProductTask
 from figrl.learn.product import product_stage
-from figrl.learn.setup import Setup
+from figrl.learn.setup import WIDE_COLUMNS, Setup
 from figrl.store.arrays import ArraySpec
 from figrl.store.matrix import Floats
 
@@ -43,7 +43,8 @@ def sketch_stages(setup: Setup) -> Stages[None]:
 
 def sketch_array(setup: Setup) -> ArraySpec:
     """The stored matrix of all products; the slices of each are chunks."""
-    return setup.slices_array(setup.sketch, setup.columns, setup.wide, setup.spec.width)
+    width = WIDE_COLUMNS if setup.is_wide else setup.spec.width
+    return setup.slices_array(setup.sketch, setup.columns, setup.wide, width)
 
 
 def sketch_product(setup: Setup, number: int) -> ProductTask:

@@ -234,10 +234,12 @@ def _check_size(config: EmbedOptions, nodes: int, width: int, depth: int) -> Non
             f"of at least {math.ceil(least * 1000) / 1000}."
         )
     if config.dim > size:
+        remedy = f"a --sketch-size from {config.dim} to {MAX_SKETCH_SIZE}"
+        if config.width is not None:
+            remedy = f"a --width of at least {math.ceil(config.dim / depth)}"
         raise ConfigError(
             f"--dim is {config.dim}, but the sketch has only {size} columns (width {width} x depth "
-            f"{depth}). Give a --width of at least {math.ceil(config.dim / depth)}, or a smaller "
-            "--dim."
+            f"{depth}). Give {remedy}, or a smaller --dim."
         )
 
 

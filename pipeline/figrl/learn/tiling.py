@@ -12,7 +12,7 @@ from figrl.engine.rates import Rates
 from figrl.engine.stage import RESERVED_BYTES, Stage, list_stages
 from figrl.learn.embed import vectors_stages
 from figrl.learn.projection import COLUMNS_PER_MIX
-from figrl.learn.setup import Setup, Tiling, Which
+from figrl.learn.setup import WIDE_COLUMNS, Setup, Tiling, Which
 from figrl.learn.sketch import sketch_stages
 
 _MIN_SLICE, _SLICE_STEP = 16, 16
@@ -85,13 +85,13 @@ def choose_tiling(setup: Setup, which: Which, columns: int, memory: ClusterMemor
     def with_tiling(width: int, rows: int) -> Setup:
         return setup.with_tiling(which, Tiling(width, rows))
 
-    divides = which == "wide" and setup.spec.products > 1
-    whole = [with_tiling(width, graph.nodes) for width in _widths(columns, divides=divides)]
+    widths = _widths(setup, columns) if which == "wide" else _even_widths(columns, _SLICE_STEP)
+    whole = [with_tiling(width, graph.nodes) for width in widths]
     costs = [(_cost(candidate, which, memory), candidate) for candidate in whole]
     fitting = [(s, candidate) for (peak, s), candidate in costs if peak <= memory.allowed_bytes]
     if fitting:
         return min(fitting, key=lambda pair: pair[0])[1]
-    width = min(_widths(columns, divides=divides))
+    width = widths[-1]
     # Fewer rows than all, and beginning where chunks do, so that none is read twice.
     chunk_rows = setup.geometry.chunk_rows
     chunks = range(1, max((graph.nodes - 1) // chunk_rows, 1) + 1)
@@ -116,14 +116,18 @@ def chain_products(setup: Setup, which: Which, columns: int, memory: ClusterMemo
     return chained if _cost(chained, which, memory)[0] <= memory.allowed_bytes else setup
 
 
-def _widths(size: int, *, divides: bool) -> list[int]:
-    """Widths of slices, the widest first, each as even as it can be for its number of slices.
+def _widths(setup: Setup, size: int) -> list[int]:
+    """Widths of slices of the sketch, the widest first; chunks of the stored matrix fit in each."""
+    if setup.is_wide:
+        return _even_widths(size, WIDE_COLUMNS)
+    if setup.spec.products == 1:
+        return _even_widths(size, _SLICE_STEP)
+    # All products lie in one matrix, so a slice divides each of them.
+    even = (size // number for number in range(1, size + 1) if size % number == 0)
+    return [w for w in even if w == size or (w >= _MIN_SLICE and w % COLUMNS_PER_MIX == 0)]
 
-    Where all products lie in one matrix, its chunks have to be slices of each: they `divide` it.
-    """
-    numbers = range(1, math.ceil(size / _MIN_SLICE) + 1)
-    if divides:
-        even = (size // number for number in numbers if size % number == 0)
-        return [width for width in even if width == size or width % COLUMNS_PER_MIX == 0]
-    widths = {math.ceil(size / number / _SLICE_STEP) * _SLICE_STEP for number in numbers}
-    return sorted(widths, reverse=True)
+
+def _even_widths(size: int, step: int) -> list[int]:
+    """Widths of slices, the widest first, each as even as it can be for its number of slices."""
+    numbers = range(1, math.ceil(size / step) + 1)
+    return sorted({math.ceil(size / number / step) * step for number in numbers}, reverse=True)

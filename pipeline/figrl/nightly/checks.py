@@ -134,7 +134,9 @@ def spaced_rows(nodes: int, count: int) -> Rows:
 
 def sample_vectors(task: CheckTask) -> Stats:
     """Save the vectors of the sampled nodes, as queries."""
-    save_array(task.work / "sample.npy", prepared(take_rows(task.vectors, task.sample), task.metric))
+    save_array(
+        task.work / "sample.npy", prepared(take_rows(task.vectors, task.sample), task.metric)
+    )
     return {"rows": task.sample.size}
 
 

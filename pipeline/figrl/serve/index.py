@@ -102,9 +102,7 @@ def shard_path(folder: Path, number: int) -> Path:
     return folder / f"{number:06d}.usearch"
 
 
-def build_shard(
-    vectors: Path, number: int, folder: Path, shard_rows: int, metric: Metric
-) -> Stats:
+def build_shard(vectors: Path, number: int, folder: Path, shard_rows: int, metric: Metric) -> Stats:
     """Index the vectors of a shard, a chunk at a time."""
     matrix = open_matrix(vectors)
     start = number * shard_rows

@@ -9,10 +9,10 @@ import scipy.linalg
 import scipy.sparse
 import scipy.sparse.linalg
 
+from figrl.store.matrix import Floats
 from figrl.study.experiment import Experiment, Key, Result, Results, study_width
 from figrl.study.figures import Axes, Curve, curves
 from figrl.study.graphs import GRAPHS, StudyGraph
-from figrl.store.matrix import Floats
 from figrl.study.page import Cell, Picture, Section, Table, pivot
 
 SIZES = (10, 20, 50, 100, 200, 400, 700, 1000)
