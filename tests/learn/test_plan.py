@@ -22,6 +22,7 @@ from figrl.errors import ConfigError, ResourceError
 from figrl.learn.embed import embed_stages
 from figrl.learn.plan import imagined_graph, plan_embedding
 from figrl.learn.setup import Setup, Tiling
+from figrl.learn.smooth import AUTO_STEPS
 from figrl.learn.spec import EmbedOptions
 from figrl.learn.tiling import plan_stages
 from figrl.store.files import read_json
@@ -72,9 +73,9 @@ def test_costs_of_each_stage():
 def test_disk_counts_what_is_deleted_on_the_way():
     plan = plan_embedding(GRAPH, EmbedOptions(dim=128), ClusterMemory(1, 2, int(64e9)))
     sizes = [array.nbytes for planned in plan.stages for array in planned.stage.writes]
-    one = 4 * GRAPH.nodes * plan.setup.columns
-    # An operand, a product and its orthonormal form; then the sketch, U and L U.
-    assert 3 * one <= plan.disk_bytes < 5 * one < sum(sizes)
+    sketch, vectors = (4 * GRAPH.nodes * columns for columns in (plan.setup.columns, 128))
+    # The sketch; then three steps of smoothing, or the last two, embedding and basis.
+    assert sketch + 4 * vectors <= plan.disk_bytes < sketch + 7 * vectors < sum(sizes)
 
 
 def test_with_room_for_all_columns_there_is_one_pass():
@@ -129,8 +130,8 @@ def test_products_go_in_a_row_where_one_worker_holds_the_graph_and_two_matrices(
     chain = alone.setup.narrow.chain
     assert chain > 2
     steps = [p.stage for p in alone.stages if p.stage.name == "smooth"]
-    assert steps[0].memory.shared_bytes > 2 * 4 * graph.nodes * 32
-    assert len(steps) == math.ceil((alone.setup.spec.smoothing - 1) / chain) + 1
+    assert steps[0].memory.shared_bytes > 3 * 4 * graph.nodes * 32
+    assert len(steps) == math.ceil(AUTO_STEPS / chain)
     assert all(len(step.blocks) == 1 for step in steps)
     # Two workers share the blocks of a product out; little memory, or a large graph, has no room.
     shared = plan_embedding(graph, config, replace(rich, workers=2))
@@ -219,9 +220,9 @@ def test_measured_rates_are_kept(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("threads", "limit", "options"),
     [
-        (1, 900_000_000, {"preset": "paper"}),
-        (2, 900_000_000, {"preset": "paper"}),
-        (2, 1_100_000_000, {"depth": 3, "width": 320, "smoothing": 2}),
+        (1, 900_000_000, {"preset": "paper", "sketch_size": 1000}),
+        (2, 900_000_000, {"preset": "paper", "sketch_size": 1000}),
+        (2, 1_100_000_000, {"depth": 3, "width": 640, "smoothing": 2}),
     ],
 )
 def test_no_worker_exceeds_the_plan(tmp_path, threads, limit, options):
@@ -238,10 +239,10 @@ def test_no_worker_exceeds_the_plan(tmp_path, threads, limit, options):
     )
     with cluster, distributed.Client(cluster) as client:
         ingest(tmp_path / "edges" / "known", store=tmp_path / "store", client=client)
-        run = embed(tmp_path / "store", dim=32, sketch_size=1000, client=client, **options)
+        run = embed(tmp_path / "store", dim=32, client=client, **options)
     plan = run.manifest["plan"]
     planned = {stage["name"]: stage["peak_bytes"] for stage in plan["stages"]}
-    assert plan["tiling"]["slice_columns"] < 1000, "the sketch should not fit at once"
+    assert plan["tiling"]["slice_columns"] < 640, "the sketch should not fit at once"
     for stage in run.manifest["stages"]:
         name, peak = stage["name"], planned.get(stage["name"], plan["peak_worker_bytes"])
         assert 0 < stage["peak_bytes"] <= peak, f"{name}: {stage['peak_bytes']:,} of {peak:,}"

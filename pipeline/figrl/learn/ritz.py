@@ -124,7 +124,7 @@ def ritz_matrices(setup: Setup) -> tuple[Matrix, Matrix]:
 
     ``[K_1 ... K_(s+1)]`` times the first are the vectors, but for the scale of each row;
     ``[R / sqrt(b), K_1 ... K_(s-1)]`` times the second is the basis B with ``U = L B``:
-    ``B = sum of T_(i-1) C_i``, with ``T_0 = R / sqrt(b)``, ``T_1 = K_1``, ``T_i = 2 K_i - T_(i-2)``.
+    ``B = sum of T_(i-1) C_i``, ``T_0 = R / sqrt(b)``, ``T_1 = K_1``, ``T_i = 2 K_i - T_(i-2)``.
     """
     width, depth = setup.spec.width, setup.spec.depth
     coefficients = load_array(_folder(setup) / "coefficients.npy")

@@ -94,8 +94,8 @@ def judge(gates: Gates, now: dict[str, Any], before: dict[str, Any] | None) -> t
             "of the neighbours in the graph that are among the nearest vectors",
         ),
     }
-    # A run without a certificate is not known to be good; nor is a graph that shares no node with the
-    # published one.
+    # A run without a certificate is not known to be good; nor is a graph that shares no node with
+    # the published one.
     required = {"largest_residual"} | ({"mean_cosine"} if now["compared_nodes"] == 0 else set())
     verdicts = []
     for gate, (value, meaning) in measured.items():
