@@ -42,10 +42,16 @@ class HoleOptions(Options):
     """Options of a search for structural holes."""
 
     count: int = 10
-    clusters: int | None = None
-    runs: int = Field(0, ge=0)
-    probability: float = Field(0.1, ge=0, le=1)
-    seed: Seed = 0
+    clusters: int | None = Field(
+        None, description="Clusters of k-means; default: 100, or a tenth of the nodes if less."
+    )
+    runs: int = Field(
+        0, ge=0, description="Simulations of each hole's influence; the paper has 10,000."
+    )
+    probability: float = Field(
+        0.1, ge=0, le=1, description="Probability that an edge activates a node (IC model)."
+    )
+    seed: Seed = Field(0, description="Seed of k-means and of the simulations.")
 
     def check(self, nodes: int) -> HoleOptions:
         """Refuse what a graph does not have; choose the number of clusters if it is not given."""

@@ -42,7 +42,7 @@ def part_path(folder: Path, number: int) -> Path:
 
 
 def create_parts(parts: Path) -> None:
-    """Create the folder of the parts; from then on it is there until they are delivered."""
+    """Create the folder of the parts, which exists until they are delivered."""
     parts.mkdir(parents=True, exist_ok=True)
 
 
