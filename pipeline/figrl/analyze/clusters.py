@@ -162,7 +162,7 @@ def cluster_embedding(
             "seconds": round(time.perf_counter() - started, 3),
             **runner.describe(),
         }
-        # Last, so that a report vouches for its labels.
+        # Last: where there is a report, its labels are complete.
         files.write_json(saved.with_suffix(".json"), report)
         files.delete(work)
     return report

@@ -47,7 +47,7 @@ def create_parts(parts: Path) -> None:
 
 
 def forget_delivered(work: Path, parts: Path) -> None:
-    """Start over if the parts were delivered: marks of an earlier attempt vouch for nothing."""
+    """Start over if the parts were delivered: marks of an earlier attempt are no longer valid."""
     if not files.exists(parts):
         files.delete(work / "marks")
 

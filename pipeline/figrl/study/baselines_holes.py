@@ -52,11 +52,11 @@ def ham_scores(adjacency: Adjacency, clusters: int, *, seed: int = 0) -> Scores:
             f"{clusters} were asked for."
         )
     linked = adjacency.degrees > 0
-    walk = baselines.transition_matrix(adjacency)
-    L = sp.csr_array(sp.eye_array(nodes) - walk)
+    transition = baselines.transition_matrix(adjacency)
+    L = sp.csr_array(sp.eye_array(nodes) - transition)
     F = np.linalg.qr(np.random.default_rng(seed).standard_normal((nodes, clusters)))[0]
     if nodes > _DENSE_NODES:
-        F = _smoothed(walk, F, linked)
+        F = _smoothed(transition, F, linked)
     before = np.inf
     for _ in range(_ROUNDS):
         norms = np.linalg.norm(L @ F, axis=1)
@@ -69,11 +69,11 @@ def ham_scores(adjacency: Adjacency, clusters: int, *, seed: int = 0) -> Scores:
     return np.where(linked, np.linalg.norm(F, axis=1), np.nan)
 
 
-def _smoothed(walk: Any, vectors: Any, linked: Any) -> Any:
-    """Initial vectors of the iterative solver: the constant one, which is harmonic, and smooth."""
+def _smoothed(transition: Any, vectors: Any, linked: Any) -> Any:
+    """Initial vectors of the iterative solver: the constant one, and random ones, smoothed."""
     vectors[:, 0] = linked
     for _ in range(_SMOOTHING_STEPS):
-        vectors[:, 1:] = np.linalg.qr(0.5 * (vectors + walk @ vectors))[0][:, 1:]
+        vectors[:, 1:] = np.linalg.qr(0.5 * (vectors + transition @ vectors))[0][:, 1:]
     return np.linalg.qr(vectors)[0]
 
 
