@@ -37,4 +37,4 @@ def _render(report: Report) -> None:
     if report.get("state") in ENDED:
         click.echo(f"Job {report['id']}: {report['state']}.")
     else:
-        click.echo(f"Job {report['id']} is asked to end: it will, before its next block.")
+        click.echo(f"Job {report['id']} will end before its next block.")

@@ -17,22 +17,17 @@ from typing import Any
 
 import click
 
+from figrl.analyze.centers import ClusterOptions
 from figrl.analyze.clusters import run_cluster
 from figrl.store.layout import existing_store
 from figrl_jobs.console import Cell, Report, print_facts
-from figrl_jobs.options import Connection, job, running_options, store_option
+from figrl_jobs.options import Connection, config_options, job, running_options, store_option
 
 
 @job("cluster", __doc__)
 @store_option
 @click.option("--clusters", required=True, type=int, metavar="K", help="Number of clusters.")
-@click.option(
-    "--method",
-    type=click.Choice(["kmeans", "agglomerative"]),
-    default="kmeans",
-    show_default=True,
-    help="k-means, or Ward's agglomerative method.",
-)
+@config_options(ClusterOptions)
 @click.option("--run", help="Run to cluster; default: the current one.")
 @click.option(
     "--out",
@@ -40,7 +35,6 @@ from figrl_jobs.options import Connection, job, running_options, store_option
     "STORE/runs/RUN/clusters/METHOD-K.parquet, replaced if it exists.",
 )
 @click.option("--overwrite", is_flag=True, help="Replace what is at --out.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed of k-means.")
 @running_options
 def command(
     store: str, clusters: int, out: str | None, connection: Connection, **options: Any

@@ -18,37 +18,16 @@ from typing import Any
 
 import click
 
-from figrl.analyze.holes import run_holes
+from figrl.analyze.holes import HoleOptions, run_holes
 from figrl_jobs.console import Cell, Report, print_facts, print_table
-from figrl_jobs.options import Connection, job, running_options, store_option
+from figrl_jobs.options import Connection, config_options, job, running_options, store_option
 
 
 @job("holes", __doc__)
 @store_option
 @click.option("-n", "count", type=int, default=10, show_default=True, help="Number of holes.")
-@click.option(
-    "--clusters",
-    type=int,
-    help="Clusters of k-means; default: 100, or a tenth of the nodes if that is less.",
-)
+@config_options(HoleOptions)
 @click.option("--run", help="Run whose vectors are used; default: the current one.")
-@click.option(
-    "--runs",
-    type=int,
-    default=0,
-    show_default=True,
-    help="Simulations of each hole's influence; the paper has 10,000.",
-)
-@click.option(
-    "--probability",
-    type=float,
-    default=0.1,
-    show_default=True,
-    help="Probability of the independent cascade model that an edge activates a node.",
-)
-@click.option(
-    "--seed", type=int, default=0, show_default=True, help="Seed of k-means and of the simulations."
-)
 @running_options
 def command(store: str, connection: Connection, **options: Any) -> Report:
     """Find the nodes that bridge clusters, and how far their influence reaches."""

@@ -93,11 +93,13 @@ def running_options(command: Command) -> Command:
 
 
 def config_options(model: type[BaseModel]) -> Callable[[Command], Command]:
-    """Make an option of each field of a model; its description is the help text."""
+    """Make an option of each field of a model that has a description, its help text."""
 
     def decorate(command: Command) -> Command:
         for name, field in reversed(model.model_fields.items()):
-            help_text = field.description or ""
+            if not field.description:
+                continue
+            help_text = field.description
             if field.default is not None:
                 help_text += f"  [default: {field.default}]"
             option = click.option(

@@ -6,13 +6,13 @@ For example:
 
 from __future__ import annotations
 
-import time
 from datetime import datetime
 from typing import Any
 
 import click
 
 from figrl.serve.status import store_status
+from figrl.store.lock import describe_owner
 from figrl.units import human_seconds
 from figrl_jobs.console import Cell, Report, print_facts, print_table
 from figrl_jobs.options import job, store_option
@@ -47,7 +47,7 @@ def _render(report: Report) -> None:
         "size on disk": "{size_bytes:bytes}",
     }
     if report["in_use_by"] is not None:
-        facts["in use by"] = lambda report: _describe_owner(report["in_use_by"])
+        facts["in use by"] = lambda report: describe_owner(report["in_use_by"])
     print_facts(report, facts)
     if report["runs"]:
         runs = [{**run, "is_current": run["run"] == report["current"]} for run in report["runs"]]
@@ -65,11 +65,6 @@ def _render(report: Report) -> None:
 
 def _minute(seconds: float) -> str:
     return datetime.fromtimestamp(seconds).isoformat(" ", "minutes")
-
-
-def _describe_owner(owner: dict[str, Any]) -> str:
-    silent = human_seconds(max(time.time() - owner.get("beat", 0.0), 0.0))
-    return f"{owner.get('purpose')} (process {owner.get('process')}, last heartbeat {silent} ago)"
 
 
 def _describe_job(job: dict[str, Any]) -> str:

@@ -21,12 +21,14 @@ import click
 import distributed
 
 from figrl.engine.cluster import connect, read_cluster_config
+from figrl.engine.logs import JobLog
 from figrl.engine.session import Session
-from figrl.engine.submitted import new_job, submitted_log, submitted_state
+from figrl.engine.submitted import new_job, submitted_state
 from figrl.errors import ConfigError, FigrlError
 from figrl.nightly.config import read_reindex_config
 from figrl.store.files import write_json
 from figrl.store.layout import store_paths
+from figrl.store.lock import process_name
 from figrl_jobs.console import Report
 from figrl_jobs.options import job
 
@@ -65,13 +67,11 @@ def command(context: click.Context, job: str, arguments: tuple[str, ...]) -> Rep
 def run_submitted(folder: Path, job: str, params: dict[str, Any]) -> str:
     """Run a job as a task of the cluster; other tasks may use its thread meanwhile."""
     command = import_module(f"figrl_jobs.{job.replace('-', '_')}").command
-    with (
-        distributed.worker_client() as client,
-        submitted_state(folder) as monitor,
-        submitted_log(folder, monitor) as log,
-    ):
+    with distributed.worker_client() as client, submitted_state(folder) as monitor:
+        log = JobLog(folder / "log.jsonl", monitor)
+        log.event("started", process=process_name())
         try:
-            with click.Context(command, obj=Session(client, monitor=log.monitor)):
+            with click.Context(command, obj=Session(client, monitor=log)):
                 write_json(folder / "report.json", command.call(params))
             log.event("done")
         except FigrlError as error:

@@ -39,14 +39,7 @@ def make_options(model: type[Model], given: dict[str, Any]) -> Model:
 def read_yaml(path: Path, model: type[Model], *, what: str, hint: str) -> Model:
     """Read and check a YAML file; all mistakes in it are named at once.
 
-    Parameters
-    ----------
-    path : Path
-    model : type
-    what : str
-        What the file is, for a person: "the cluster file".
-    hint : str
-        Added to the error of a file that holds no keys at all.
+    Errors call the file `what`, such as "The cluster file"; that of one without keys adds `hint`.
     """
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8")) or {}

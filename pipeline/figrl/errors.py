@@ -8,9 +8,8 @@ from typing import Any
 class FigrlError(Exception):
     """Base of all errors that figrl raises on purpose.
 
-    The message is the whole story for a person: what was wrong, what was given, what is
-    allowed and what to do next. Instances travel between processes, so they carry nothing
-    but that text.
+    The message says what was wrong, what was given, what is allowed and what to do next. Instances
+    are sent between processes, so they hold nothing but that text.
     """
 
     exit_code = 1

@@ -34,14 +34,13 @@ def test_a_stored_graph_comes_back_whole(client, tmp_path, weighted):
     dense = DenseGraph.of(edges)
 
     folder = write_adjacency(graph, tmp_path / "lists")
-    for mapped in (True, False):
-        lists = open_adjacency(folder, mapped=mapped)
-        assert (lists.weights is None) != weighted
-        assert lists.nodes == len(dense.ids)
-        assert lists.starts.dtype == np.int64
-        assert lists.neighbours.dtype == np.int32
-        np.testing.assert_allclose(lists.matrix().toarray(), dense.weights, rtol=1e-6)
-        np.testing.assert_allclose(lists.degrees, dense.degrees, rtol=1e-6)
+    lists = open_adjacency(folder)
+    assert (lists.weights is None) != weighted
+    assert lists.nodes == len(dense.ids)
+    assert lists.starts.dtype == np.int64
+    assert lists.neighbours.dtype == np.int32
+    np.testing.assert_allclose(lists.matrix().toarray(), dense.weights, rtol=1e-6)
+    np.testing.assert_allclose(lists.degrees, dense.degrees, rtol=1e-6)
     assert [p.name for p in tmp_path.iterdir() if p.name.endswith(".tmp")] == []
 
 

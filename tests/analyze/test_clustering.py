@@ -14,9 +14,9 @@ from sklearn.cluster import AgglomerativeClustering
 import figrl.analyze.clusters as calls
 from figrl import embed, ingest, open_store
 from figrl.analyze.clusters import find_clusters, run_cluster
+from figrl.analyze.deviation import cluster_means
 from figrl.analyze.kmeans import (
     agglomerative,
-    cluster_means,
     fine_centers,
     kmeans_in_memory,
     nearest_center,

@@ -196,5 +196,3 @@ def test_labels_that_do_not_fit_are_refused(client, clustered, metric):
         metric(graph, np.full(800, -1))
     with pytest.raises(ConfigError, match=r"numpy\.save"):
         metric(graph, np.zeros(800, np.int64), client=client)
-    with pytest.raises(ConfigError, match="group_entries is 0"):
-        permanence(graph, np.zeros(800, np.int64), group_entries=0)

@@ -11,13 +11,15 @@ import pytest
 
 from figrl.engine.buffers import Kept, SharedOperand
 from figrl.engine.worker import WorkerState
+from tests.waiting import LONG
 
 
 def test_each_block_is_filled_once_by_whoever_waits():
-    operand, filled = SharedOperand(), []
+    operand, filled, together = SharedOperand(), [], threading.Barrier(2)
 
     def fill(block, out):
-        time.sleep(0.002)
+        if block < 2:
+            together.wait(LONG)
         filled.append((block, threading.get_ident()))
         out[block] = block
 

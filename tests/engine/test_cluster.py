@@ -24,6 +24,7 @@ from figrl.engine.cluster import (
 from figrl.engine.session import Session
 from figrl.errors import ConfigError, ResourceError
 from figrl.units import parse_memory
+from tests.waiting import LONG
 
 OWN_FILE = Path(__file__).parents[2] / "cluster.yaml"
 
@@ -202,7 +203,7 @@ def test_a_scheduler_that_does_not_answer_is_named():
 def test_a_custom_cluster_of_a_fixed_size():
     config = custom(scale=2)
     with connect(config) as client:
-        client.wait_for_workers(2, timeout=20)
+        client.wait_for_workers(2, timeout=LONG)
         assert list(client.nthreads().values()) == [1, 1]
         assert client.gather(client.map(abs, [-1, -2])) == [1, 2]
         cluster = client.cluster

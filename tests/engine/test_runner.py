@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import dask
@@ -23,6 +24,7 @@ from figrl.engine.worker import count_blocks_at_work
 from figrl.errors import BadInputError, FigrlError, ResourceError
 from figrl.store.files import read_json, write_json
 from tests.staging import run_stage
+from tests.waiting import LONG, wait_until
 
 
 def _count(folder: Path, name: str) -> dict[str, object]:
@@ -89,9 +91,16 @@ def test_a_finished_block_that_runs_again_does_nothing(client, tmp_path, out):
     assert _calls(out, "x") == 1
 
 
+def _meet(folder: Path) -> dict[str, str]:
+    """Wait until two processes are here."""
+    (folder / f"{os.getpid()}.here").touch()
+    wait_until(lambda: len(list(folder.glob("*.here"))) == 2, "two processes run the block")
+    return {"done": "x"}
+
+
 def test_a_block_that_runs_twice_at_once_is_done(client, tmp_path, out):
-    mark = tmp_path / "marks" / "slow" / "x.json"
-    arguments = (_slow, (out, "x", 0.5), "x", mark)
+    mark = tmp_path / "marks" / "meet" / "x.json"
+    arguments = (_meet, (out,), "x", mark)
     both = [
         client.submit(execute_block, *arguments, "attempt", pure=False, workers=[worker])
         for worker in client.scheduler_info()["workers"]
@@ -102,38 +111,54 @@ def test_a_block_that_runs_twice_at_once_is_done(client, tmp_path, out):
     assert list(mark.parent.iterdir()) == [mark]
 
 
-def _slow(folder: Path, name: str, seconds: float) -> dict[str, str]:
+def _held(folder: Path, name: str) -> dict[str, str]:
+    """Wait for the file ``go``."""
     (folder / f"{name}.began").touch()
-    time.sleep(seconds)
+    wait_until((folder / "go").exists, "blocks may go on")
     (folder / f"{name}.ended").touch()
     return {"done": name}
 
 
-def _tasks(dask_scheduler: distributed.Scheduler) -> tuple[int, int]:
-    # Only those of the stage: other tests share the cluster, and what they left there goes late.
-    tasks = [task for task in dask_scheduler.tasks.values() if str(task.key).startswith("count-")]
-    states = [task.state for task in tasks]
-    return len(states), sum(state != "memory" for state in states)
+def _states(stage: str, dask_scheduler: distributed.Scheduler) -> list[str]:
+    """States of the tasks of a stage that the scheduler knows; other tests share the cluster."""
+    tasks = dask_scheduler.tasks.values()
+    return [task.state for task in tasks if str(task.key).startswith(f"{stage}-")]
 
 
-class WatchTasks(Silent):
-    """Count what the scheduler knows, and what is not finished, each time that a block is done."""
+class CountInFlight(Silent):
+    """Counts the blocks that are submitted and not done, at each submission."""
 
-    def __init__(self, client):
-        self.client, self.seen = client, []
+    def __init__(self, client, monkeypatch):
+        self.in_flight, self.seen, submit = 0, [], client.submit
+
+        def counted(*args, **options):
+            self.in_flight += 1
+            self.seen.append(self.in_flight)
+            return submit(*args, **options)
+
+        monkeypatch.setattr(client, "submit", counted)
 
     def advanced(self, result):
-        self.seen.append(self.client.run_on_scheduler(_tasks))
+        self.in_flight -= 1
 
 
-def test_only_a_window_of_blocks_is_in_flight(client, tmp_path, out):
-    watch = WatchTasks(client)
-    run_stage(client, tmp_path / "marks", Stage("count", _count, _blocks(out, 80)), watch)
-    assert len(watch.seen) == 80
-    known, unfinished = zip(*watch.seen, strict=True)
-    # Three for each of two threads. What is finished is forgotten, if not at once.
-    assert 1 < max(unfinished) <= 6
-    assert max(known) < 40
+def test_only_a_window_of_blocks_is_in_flight(client, tmp_path, out, monkeypatch):
+    """Three for each of two threads; the scheduler forgets what is finished."""
+    count = CountInFlight(client, monkeypatch)
+    stage = Stage("held", _held, _blocks(out, 40))
+
+    def tasks() -> int:
+        return len(client.run_on_scheduler(_states, stage.name))
+
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(run_stage, client, tmp_path / "marks", stage, count)
+        try:
+            wait_until(lambda: tasks() == 6 or running.done(), "the window is full")
+        finally:
+            (out / "go").touch()
+        assert running.result().computed == 40
+    assert count.seen == [1, 2, 3, 4, 5, *[6] * 35]
+    wait_until(lambda: tasks() == 0, "the scheduler has forgotten the blocks")
 
 
 def _fail(kind: type[Exception]) -> dict[str, object]:
@@ -151,11 +176,12 @@ def test_the_error_of_a_block_comes_through_unchanged(client, tmp_path, kind):
 
 def _slow_or_fail(folder: Path, name: str) -> dict[str, str]:
     if name == "bad":
-        # Fail only when the other one has begun.
-        while not (folder / "slow.began").exists():
-            time.sleep(0.01)
+        wait_until((folder / "slow.began").exists, "the other block has begun")
         raise BadInputError("bad block")
-    return _slow(folder, name, 1.5)
+    (folder / f"{name}.began").touch()
+    time.sleep(1.5)
+    (folder / f"{name}.ended").touch()
+    return {"done": name}
 
 
 def test_after_an_error_no_block_is_at_work(client, tmp_path, out):
@@ -170,24 +196,32 @@ def test_after_an_error_no_block_is_at_work(client, tmp_path, out):
     assert began == ended
     marks = {path.stem for path in (tmp_path / "marks" / "mixed").iterdir()}
     assert marks == ended
-    time.sleep(0.5)
+    # The error that was caught keeps its own task.
+    wait_until(
+        lambda: set(client.run_on_scheduler(_states, "mixed")) <= {"erred"}, "the rest is forgotten"
+    )
     assert {path.stem for path in out.glob("*.began")} == began
 
 
 def test_a_job_waits_for_blocks_of_one_that_was_killed(client, tmp_path, out):
     marks = tmp_path / "marks"
-    arguments = (_slow, (out, "x", 1.0), "x", marks / "slow" / "x.json", "killed")
+    arguments = (_held, (out, "x"), "x", marks / "held" / "x.json", "killed")
     left = client.submit(execute_block, *arguments, pure=False)
-    while not (out / "x.began").exists():
-        time.sleep(0.01)
+    wait_until((out / "x.began").exists, "the block has begun")
     assert sum(client.run(count_blocks_at_work, marks).values()) == 1
     assert sum(client.run(count_blocks_at_work, tmp_path / "other").values()) == 0
     ClusterRunner(client, tmp_path / "other")
-    assert not (out / "x.ended").exists()
-    job = ClusterRunner(client, marks)
+    with ThreadPoolExecutor(1) as pool:
+        starting = pool.submit(ClusterRunner, client, marks)
+        try:
+            with pytest.raises(TimeoutError):
+                starting.result(timeout=0.5)
+        finally:
+            (out / "go").touch()
+        job = starting.result()
     assert (out / "x.ended").exists()
     assert sum(client.run(count_blocks_at_work, marks).values()) == 0
-    assert job.run_stage(Stage("slow", _slow, [Block("x", (out, "x", 0.0))])).reused == 1
+    assert job.run_stage(Stage("held", _held, [Block("x", (out, "x"))])).reused == 1
     del left
 
 
@@ -341,8 +375,8 @@ def test_threads_of_one_worker_are_counted_apart(tmp_path, monkeypatch):
     mark, began, go = tmp_path / "marks" / "s" / "x.json", threading.Barrier(3), threading.Event()
 
     def wait() -> dict[str, int]:
-        began.wait(10)
-        go.wait(10)
+        began.wait(LONG)
+        go.wait(LONG)
         return {}
 
     threads = [
@@ -353,10 +387,10 @@ def test_threads_of_one_worker_are_counted_apart(tmp_path, monkeypatch):
     ]
     for thread in threads:
         thread.start()
-    began.wait(10)
+    began.wait(LONG)
     assert count_blocks_at_work(tmp_path / "marks") == 2
     go.set()
     for thread in threads:
-        thread.join(10)
+        thread.join(LONG)
     assert count_blocks_at_work(tmp_path / "marks") == 0
     assert sorted(path.name for path in mark.parent.iterdir()) == ["a.json", "b.json"]

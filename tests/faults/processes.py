@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sysconfig
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,17 +15,10 @@ from typing import Any
 import psutil
 
 from tests.faults.workload import Block
+from tests.waiting import LONG, wait_until
 
 PRELOAD = Path(__file__).with_name("preload.py")
 FIGRL = Path(sysconfig.get_path("scripts")) / "figrl"
-
-
-def wait_until(condition: Callable[[], object], what: str, seconds: float = 60.0) -> None:
-    """Wait for something, but not for ever."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"waited {seconds:.0f} s in vain until {what}"
-        time.sleep(0.02)
 
 
 @dataclass(frozen=True)
@@ -84,7 +76,7 @@ class Figrl:
 
     def report(self) -> dict[str, Any]:
         """Wait for a good end; give the JSON object that it printed."""
-        out, err = self.process.communicate(timeout=120)
+        out, err = self.process.communicate(timeout=LONG)
         assert self.process.returncode == 0, err
         printed: dict[str, Any] = json.loads(out)
         return printed

@@ -26,6 +26,9 @@ from figrl.serve.runs import run_embed
 from tests.faults.processes import PRELOAD, Faults, Figrl
 from tests.faults.workload import JOBS, Block, Workload, bits, marked_blocks, output
 
+# The story of a job starts it many times.
+pytestmark = pytest.mark.timeout(1800)
+
 # A block in the middle of each stage.
 MIDDLE = {
     "ingest": [

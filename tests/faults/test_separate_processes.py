@@ -15,9 +15,11 @@ from figrl import embed, export, fold_in, ingest, open_store
 from figrl.engine.stage import Block, Silent, Stage
 from figrl.errors import FigrlError
 from figrl_jobs.main import main
-from tests.faults.processes import wait_until
 from tests.faults.workload import EMBED, INGEST, JOBS, Workload, bits, output
 from tests.staging import run_stage
+from tests.waiting import LONG, wait_until
+
+pytestmark = pytest.mark.timeout(900)
 
 
 def start_dask(*arguments):
@@ -49,7 +51,7 @@ def stop(processes):
     for process in processes:
         process.kill()
     for process in processes:
-        process.wait(timeout=20)
+        process.wait(timeout=LONG)
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +61,7 @@ def address(tmp_path_factory):
     workers = [start_worker(address) for _ in range(2)]
     try:
         with distributed.Client(address, set_as_default=False) as client:
-            client.wait_for_workers(2, timeout=60)
+            client.wait_for_workers(2, timeout=LONG)
             found = client.run(os.getpid)
         assert sorted(found.values()) == sorted(worker.pid for worker in workers)
         yield address
@@ -123,7 +125,7 @@ def test_the_scheduler_goes_away(tmp_path):
     worker = start_worker(address)
     try:
         with distributed.Client(address, set_as_default=False) as client:
-            client.wait_for_workers(1, timeout=60)
+            client.wait_for_workers(1, timeout=LONG)
 
             class KillScheduler(Silent):
                 def advanced(self, result):

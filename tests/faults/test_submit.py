@@ -16,16 +16,13 @@ from figrl.errors import FigrlError, GateError
 from figrl.serve.embedding import open_store
 from figrl.store.layout import store_paths
 from figrl_jobs.main import main
-from tests.faults.processes import wait_until
 from tests.faults.test_nights import vectors_of
 from tests.faults.test_separate_processes import start_scheduler, start_worker, stop
 from tests.learn.test_accurate import planted_edges
 from tests.nightly.test_reindex import Nights
+from tests.waiting import LONG, wait_until
 
-pytestmark = pytest.mark.timeout(600)
-
-LONG = 240
-"""Seconds that a job may take on a busy machine whose workers compile everything first."""
+pytestmark = pytest.mark.timeout(900)
 
 
 @pytest.fixture
@@ -70,10 +67,10 @@ def state(nights):
 
 def test_the_worker_of_the_driver_dies(nights, cluster, tmp_path):
     job = submit(nights, cluster)
-    wait_until(lambda: str(state(nights).get("stage", "")).startswith("sketch"), "it learns", LONG)
+    wait_until(lambda: str(state(nights).get("stage", "")).startswith("sketch"), "it learns")
     worker = int(state(nights)["worker"].rpartition(":")[2])
     os.kill(worker, signal.SIGKILL)
-    wait_until(lambda: state(nights)["state"] in ENDED, "it ends", LONG)
+    wait_until(lambda: state(nights)["state"] in ENDED, "it ends")
     ended = state(nights)
     assert ended["state"] == "done", ended
     assert ended["attempts"] == 2
@@ -88,12 +85,12 @@ def test_the_worker_of_the_driver_dies(nights, cluster, tmp_path):
 
 def test_a_job_is_cancelled_from_elsewhere(nights, cluster, capsys):
     job = submit(nights, cluster)
-    wait_until(lambda: state(nights).get("stage"), "it works", LONG)
-    assert main(["cancel", "--store", str(nights.store), job, "--json"]) == 0
+    wait_until(lambda: state(nights).get("stage"), "it works")
+    assert main(["cancel", "--store", str(nights.store), job, "--wait", str(LONG), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["state"] == "cancelled"
     assert not (nights.store / "current").exists()
     again = submit(nights, cluster)
-    wait_until(lambda: state(nights)["state"] in ENDED, "it ends", LONG)
+    wait_until(lambda: state(nights)["state"] in ENDED, "it ends")
     assert state(nights)["state"] == "done"
     assert main(["status", "--store", str(nights.store)]) == 0
     shown = capsys.readouterr().out

@@ -13,8 +13,8 @@ import pytest
 
 from figrl.engine.submitted import new_job
 from figrl.store.layout import store_paths
-from tests.faults.processes import wait_until
 from tests.reference import write_edges
+from tests.waiting import wait_until
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_a_store_in_use_ends_with_6_and_names_the_owner(figrl, tmp_path):
 def test_ctrl_c_ends_with_130_and_no_traceback(tmp_path):
     """A job that waits for another one, in a process of its own."""
     job = new_job(store_paths(tmp_path), "embed", {}, "tcp://127.0.0.1:1")
-    words = ["cancel", "--store", tmp_path, job.name, "--wait", "100", "--json"]
+    words = ["cancel", "--store", tmp_path, job.name, "--wait", "1000", "--json"]
     with subprocess.Popen(
         [sys.executable, "-m", "figrl_jobs", *words],
         stdout=subprocess.PIPE,

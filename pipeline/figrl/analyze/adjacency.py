@@ -1,4 +1,4 @@
-"""A whole graph as neighbour lists for compiled loops, in memory or mapped from files."""
+"""A whole graph as neighbour lists for compiled loops, mapped from files."""
 
 from __future__ import annotations
 
@@ -158,13 +158,13 @@ def fill_lists(
     return filled
 
 
-def open_adjacency(folder: Path, *, mapped: bool = True) -> Adjacency:
-    """Open the lists of `write_adjacency`; `mapped` reads only the pages that are used."""
+def open_adjacency(folder: Path) -> Adjacency:
+    """Map the lists of `write_adjacency` into memory: only pages that are used are read."""
     weights = folder / _WEIGHTS
     return Adjacency(
-        load_array(folder / _STARTS, mapped=mapped),
-        load_array(folder / _NEIGHBOURS, mapped=mapped),
-        load_array(weights, mapped=mapped) if exists(weights) else None,
+        load_array(folder / _STARTS, mapped=True),
+        load_array(folder / _NEIGHBOURS, mapped=True),
+        load_array(weights, mapped=True) if exists(weights) else None,
     )
 
 

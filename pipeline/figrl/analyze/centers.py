@@ -46,8 +46,8 @@ class ClusterOptions(Options):
     """Options of a clustering."""
 
     clusters: int
-    method: Method = "kmeans"
-    seed: Seed = 0
+    method: Method = Field("kmeans", description="k-means, or Ward's agglomerative method.")
+    seed: Seed = Field(0, description="Seed of k-means.")
 
     def check(self, graph: Graph) -> None:
         """Refuse more clusters than nodes."""

@@ -20,7 +20,14 @@ from figrl.config import make_options
 from figrl.engine.runner import ClusterRunner, map_on_workers
 from figrl.engine.session import Session
 from figrl.engine.stage import Memory, Stage, Stages, Stats, numbered
-from figrl.serve.delivery import check_target, deliver, forget_delivered, part_path, parts_beside
+from figrl.serve.delivery import (
+    check_target,
+    create_parts,
+    deliver,
+    forget_delivered,
+    part_path,
+    parts_beside,
+)
 from figrl.serve.embedding import Embedding, open_store
 from figrl.store import files
 from figrl.store.arrays import open_zarr
@@ -128,8 +135,7 @@ def cluster_embedding(
     task = ClusterTask(graph, embedding.path / "embedding", embedding.dim, work, parts, options)
     with session.open() as client:
         forget_delivered(work, parts)
-        # The folder exists until the parts are delivered, so that the centres are kept too.
-        files.put(parts / ".started.tmp", b"")
+        create_parts(parts)
         runner = ClusterRunner(client, work / "marks", session.monitor)
         centers = prepare_centers(runner, embedding, task, session.memory(client))
         found = runner.run(cluster_stages(task, centers))
@@ -156,7 +162,7 @@ def cluster_embedding(
             "seconds": round(time.perf_counter() - started, 3),
             **runner.describe(),
         }
-        # Last, so that a report vouches for its labels.
+        # Last: where there is a report, its labels are complete.
         files.write_json(saved.with_suffix(".json"), report)
         files.delete(work)
     return report

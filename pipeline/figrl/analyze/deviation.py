@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from figrl.engine.reduce import Partials
 from figrl.engine.stage import Block, Memory, Stage, Stages, Stats, numbered
 from figrl.store.files import load_array, save_array
 from figrl.store.graph import Graph
@@ -40,7 +41,7 @@ class Deviation(NamedTuple):
     toward: npt.NDArray[np.int64]
 
 
-def add_vectors(sums: Numbers, vectors: Floats, labels: Labels) -> None:
+def add_vectors(sums: Numbers, vectors: npt.NDArray[Any], labels: Labels) -> None:
     """Add vectors to the sums of their clusters; the last column counts them."""
     np.add.at(sums[:, :-1], labels, vectors.astype(np.float64))
     sums[:, -1] += np.bincount(labels, minlength=len(sums))
@@ -87,12 +88,16 @@ def deviation(vectors: Floats, labels: Labels, centers: Numbers, radii: Numbers)
     return Deviation(np.maximum(scores, 0.0), toward)
 
 
+def cluster_means(vectors: npt.NDArray[Any], labels: Labels) -> Numbers:
+    """Mean of the vectors of each cluster, in memory."""
+    sums = np.zeros((int(labels.max()) + 1, vectors.shape[1] + 1))
+    add_vectors(sums, vectors, labels)
+    return means(sums)
+
+
 def score_vectors(vectors: Floats, labels: Labels) -> Deviation:
     """Score all vectors of a graph, in memory."""
-    clusters = int(labels.max()) + 1
-    sums = np.zeros((clusters, vectors.shape[1] + 1))
-    add_vectors(sums, vectors, labels)
-    centers = means(sums)
+    centers = cluster_means(vectors, labels)
     return deviation(vectors, labels, centers, sum_distances(vectors, labels, centers))
 
 
@@ -108,9 +113,9 @@ class DeviationTask:
     clusters: int
     count: int
 
-    def partial(self, name: str, block: int) -> Path:
-        """File of the partial result of a block."""
-        return self.work / name / f"{block:06d}.npy"
+    def partials(self, name: str) -> Partials:
+        """Partial results of the blocks."""
+        return Partials(self.work / name, count=self.graph.blocks)
 
     def result(self, name: str) -> Path:
         """File of the result of all blocks."""
@@ -128,7 +133,7 @@ class DeviationTask:
 
     def save_partial(self, name: str, block: int, values: npt.NDArray[Any]) -> Stats:
         """Save the partial result of a block, and return the statistics of the block."""
-        save_array(self.partial(name, block), values)
+        self.partials(name).save(block, values)
         start, stop = self.graph.block_range(block)
         return {"read_bytes": 4 * self.dim * (stop - start), "written_bytes": values.nbytes}
 
@@ -171,8 +176,7 @@ def radius_block(task: DeviationTask, block: int) -> Stats:
 
 def add_partials(task: DeviationTask, name: str) -> Stats:
     """Add the partial sums of all blocks, in order."""
-    partials = (load_array(task.partial(name, block)) for block in range(task.graph.blocks))
-    total = reduce(np.add, partials)
+    total = task.partials(name).combined()
     if name == "centers":
         save_array(task.result("sizes"), total[:, -1].astype(np.int64))
     save_array(task.result(name), means(total) if name == "centers" else total)
@@ -199,7 +203,7 @@ def highest_block(task: DeviationTask) -> Stats:
     """
     best = np.empty(0, _SCORED)
     for block in range(task.graph.blocks):
-        found = load_array(task.partial("scores", block))
+        found = load_array(task.partials("scores").path(block))
         best = _highest(np.concatenate([best, found]), task.count)
     save_array(task.result("highest"), best["row"])
     names = best.dtype.names or ()

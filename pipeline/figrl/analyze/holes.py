@@ -42,10 +42,16 @@ class HoleOptions(Options):
     """Options of a search for structural holes."""
 
     count: int = 10
-    clusters: int | None = None
-    runs: int = Field(0, ge=0)
-    probability: float = Field(0.1, ge=0, le=1)
-    seed: Seed = 0
+    clusters: int | None = Field(
+        None, description="Clusters of k-means; default: 100, or a tenth of the nodes if less."
+    )
+    runs: int = Field(
+        0, ge=0, description="Simulations of each hole's influence; the paper has 10,000."
+    )
+    probability: float = Field(
+        0.1, ge=0, le=1, description="Probability that an edge activates a node (IC model)."
+    )
+    seed: Seed = Field(0, description="Seed of k-means and of the simulations.")
 
     def check(self, nodes: int) -> HoleOptions:
         """Refuse what a graph does not have; choose the number of clusters if it is not given."""
@@ -67,35 +73,25 @@ class HoleOptions(Options):
 def find_holes(
     store: PathLike,
     *,
-    count: int = 10,
-    clusters: int | None = None,
     run: str | None = None,
-    runs: int = 0,
-    probability: float = 0.1,
-    seed: int = 0,
     client: distributed.Client | None = None,
     memory_limit: str | int | None = None,
+    **options: Any,
 ) -> pa.Table:
     """Find the nodes that bridge clusters, by the relative deviation score.
 
     Parameters
     ----------
     store : path
-    count : int
-        Nodes that are wanted.
-    clusters : int, optional
-        Clusters of k-means; by default 100, or a tenth of the nodes of a small graph.
     run : str, optional
         By default the published run.
-    runs : int
-        Simulations of the influence of each hole; 0 for none.
-    probability : float
-        Of the independent cascade model: that an active node activates a neighbour.
-    seed : int
     client : distributed.Client, optional
         By default Dask's current client, or a local cluster.
     memory_limit : str or int, optional
         Memory limit of each worker process, such as ``"2GB"``; by default the worker's own.
+    **options
+        Fields of `figrl.analyze.holes.HoleOptions`: ``count`` (of nodes, 10), ``clusters``,
+        ``runs`` (simulations), ``probability``, ``seed``.
 
     Returns
     -------
@@ -103,8 +99,7 @@ def find_holes(
         ``id``, ``rank`` from 1 on, ``score``, ``cluster``, ``toward`` (the cluster that attracts
         it); with simulations, ``shii_lt`` and ``shii_ic``.
     """
-    options = {"count": count, "clusters": clusters, "runs": runs, "probability": probability}
-    report = run_holes(store, Session(client, memory_limit), run=run, seed=seed, **options)
+    report = run_holes(store, Session(client, memory_limit), run=run, **options)
     kind = parquet_id_type(open_store(Path(store)).embedding(report["run"]).graph.id_kind)
     ids = pa.array([hole.pop("id") for hole in report["holes"]], kind)
     return pa.Table.from_pylist(report["holes"]).add_column(0, "id", ids)

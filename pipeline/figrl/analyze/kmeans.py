@@ -11,6 +11,8 @@ import numpy as np
 import numpy.typing as npt
 from threadpoolctl import threadpool_limits
 
+from figrl.analyze.deviation import cluster_means
+
 # scikit-learn takes a second and 100 MB to load, so it is imported where it is used.
 
 Labels = npt.NDArray[np.int64]
@@ -182,16 +184,6 @@ def ward(vectors: npt.NDArray[Any], clusters: int) -> Labels:
     # Rows come before joins, so the first node of each component is a row.
     _, first, labels = np.unique(found[:rows], return_index=True, return_inverse=True)
     return np.asarray(np.argsort(np.argsort(first))[labels], np.int64)
-
-
-def cluster_means(vectors: npt.NDArray[Any], labels: Labels) -> npt.NDArray[np.float64]:
-    """Mean of the vectors of each cluster; no cluster is empty."""
-    from scipy.sparse import csr_array
-
-    rows = len(labels)
-    member = csr_array((np.ones(rows), labels, np.arange(rows + 1)))
-    sums = member.T @ np.asarray(vectors, np.float64)
-    return np.asarray(sums / np.bincount(labels)[:, None])
 
 
 def nearest_center(vectors: npt.NDArray[np.float32], centers: Centers) -> Labels:

@@ -12,7 +12,6 @@ import numpy.typing as npt
 
 from figrl.analyze.adjacency import fill_lists
 from figrl.analyze.metrics import LabelsOrPath, map_groups, open_labels
-from figrl.errors import ConfigError
 from figrl.store.graph import Graph
 
 Integers = npt.NDArray[np.int64]
@@ -53,8 +52,6 @@ def permanence(
 
     The FI-GRL paper speaks of the sum over nodes; its table, between -1 and 1, has the mean.
     """
-    if group_entries < 1:
-        raise ConfigError(f"group_entries is {group_entries}; it has to be at least 1.")
     groups = row_groups(graph, group_entries)
     items = [(groups, own) for own in range(len(groups))]
     sums = map_groups(permanence_sums, graph, labels, items, client)

@@ -54,8 +54,8 @@ class SharedOperand:
 
     def _enter(self, key: object, shape: tuple[int, int]) -> Floats:
         with self._changed:
-            # After a failure nobody may begin again while some are still at it: they would count as
-            # filled, in the new attempt, what they filled in the old one.
+            # After a failure no thread starts over while others still fill: their blocks would be
+            # counted as filled in the new attempt.
             self._changed.wait_for(
                 lambda: (self._key == key and not self._failed) or self._users == 0
             )

@@ -20,50 +20,46 @@ _PROGRESS_SECONDS = 10.0
 
 
 class JobLog:
-    """The log of one job; its `monitor` logs stages and forwards them to another monitor."""
+    """The log of one job: a monitor that logs stages and forwards them to another monitor."""
 
     def __init__(self, path: Path, forward: Monitor) -> None:
-        self.path = path
-        self.monitor: Monitor = _LoggingMonitor(self, forward)
+        self._path, self._forward = path, forward
+        self._last_progress = 0.0
 
     def event(self, name: str, **facts: Any) -> None:
         """Append an event."""
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
         level = "error" if name == "failed" else "info"
-        append_line(self.path, json.dumps({"time": now, "level": level, "event": name, **facts}))
+        append_line(self._path, json.dumps({"time": now, "level": level, "event": name, **facts}))
 
     def copy_to(self, folder: Path) -> None:
         """Copy the log into the folder of a run."""
         with suppress(OSError):
-            put(folder / "log.jsonl", get(self.path))
-
-
-class _LoggingMonitor:
-    def __init__(self, log: JobLog, forward: Monitor) -> None:
-        self._log, self._forward = log, forward
-        self._last_progress = 0.0
+            put(folder / "log.jsonl", get(self._path))
 
     def started(self, result: StageResult) -> None:
+        """Log that a stage begins."""
         self._last_progress = time.monotonic()
-        self._log.event(
-            "stage started", stage=result.name, blocks=result.blocks, reused=result.reused
-        )
+        self.event("stage started", stage=result.name, blocks=result.blocks, reused=result.reused)
         self._forward.started(result)
 
     def advanced(self, result: StageResult) -> None:
+        """Log the progress, now and then."""
         if time.monotonic() - self._last_progress > _PROGRESS_SECONDS:
             self._last_progress = time.monotonic()
             done = len(result.stats)
-            self._log.event("stage", stage=result.name, done=done, blocks=result.blocks)
+            self.event("stage", stage=result.name, done=done, blocks=result.blocks)
         self._forward.advanced(result)
 
     def finished(self, result: StageResult) -> None:
+        """Log the statistics of a stage."""
         facts = {key: value for key, value in result.describe().items() if key != "name"}
-        self._log.event("stage finished", stage=result.name, **facts)
+        self.event("stage finished", stage=result.name, **facts)
         self._forward.finished(result)
 
     def note(self, text: str) -> None:
-        self._log.event("note", text=text)
+        """Log a message to the user."""
+        self.event("note", text=text)
         self._forward.note(text)
 
 

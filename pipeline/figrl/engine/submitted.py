@@ -17,7 +17,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from figrl.engine.logs import JobLog
 from figrl.engine.stage import Silent, StageResult
 from figrl.errors import BadInputError, FigrlError
 from figrl.store.files import delete, exists, list_prefix, read_json, write_json, write_text
@@ -148,11 +147,3 @@ def submitted_state(folder: Path) -> Iterator[SubmittedMonitor]:
         raise
     finally:
         monitor.write_state(**outcome, ended=time.time())
-
-
-@contextmanager
-def submitted_log(folder: Path, monitor: SubmittedMonitor) -> Iterator[JobLog]:
-    """The log of a job; every attempt appends to it."""
-    log = JobLog(folder / "log.jsonl", monitor)
-    log.event("started", process=process_name())
-    yield log

@@ -1,4 +1,4 @@
-"""All that a worker process keeps between blocks: the one room with state.
+"""All that a worker process keeps between blocks: the one module with state.
 
 Buffers are used again, because writing to fresh memory is several times slower than writing to
 memory that was used before. BLAS has one thread. Blocks at work are counted, so that a job that is
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ctypes
 import resource
-import sys
 import threading
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager, suppress
@@ -114,14 +113,10 @@ def worker_state() -> WorkerState:
 
 
 class FigrlWorker(distributed.WorkerPlugin):
-    """Holds the worker state while figrl uses a worker, and gives its memory back at the end."""
+    """Releases the buffers of a worker when figrl no longer uses it."""
 
     name = "figrl"
     idempotent = True
-
-    def setup(self, worker: distributed.Worker) -> None:
-        """Make the state; workers that join later get it too."""
-        worker_state()
 
     def teardown(self, worker: distributed.Worker) -> None:
         """Release the memory."""
@@ -151,15 +146,13 @@ def release_buffers() -> None:
 def peak_memory_bytes() -> int:
     """Largest resident size of this process since `reset_peak_memory`, or since its start.
 
-    ``ru_maxrss`` is only the second choice: on Linux a child inherits the figure of the
-    process it was forked from.
+    ``ru_maxrss`` is only the second choice: a child inherits the figure of its parent process.
     """
     with suppress(OSError):
         for line in _STATUS.read_text().splitlines():
             if line.startswith("VmHWM:"):
                 return int(line.split()[1]) * 1024
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def reset_peak_memory() -> int:

@@ -10,6 +10,7 @@ import distributed
 import numpy as np
 import numpy.typing as npt
 
+from figrl.analyze.kmeans import kmeans_in_memory
 from figrl.engine.runner import ClusterRunner
 from figrl.engine.stage import Block, Memory, Monitor, Stage, Stages, Stats, numbered
 from figrl.serve.embedding import Embedding
@@ -182,14 +183,10 @@ def recall_block(task: CheckTask, block: int) -> Stats:
 
 def map_nodes(task: CheckTask) -> Stats:
     """Save two principal components and the cluster of some nodes, evenly spaced."""
-    from sklearn.cluster import KMeans
-
     rows = spaced_rows(task.graph.nodes, min(task.graph.nodes, MAPPED_NODES))
     sample = take_rows(task.vectors, rows)
     sample = np.where(np.isfinite(sample), sample, 0.0)
-    distinct = len(np.unique(sample, axis=0))
-    model = KMeans(min(MAPPED_CLUSTERS, distinct), n_init=1, max_iter=25, random_state=0)
-    labels = model.fit_predict(sample)
+    labels, _ = kmeans_in_memory(sample, min(MAPPED_CLUSTERS, rows.size))
     centred = sample - sample.mean(axis=0)
     _, _, directions = np.linalg.svd(centred, full_matrices=False)
     points = centred @ directions[:2].T

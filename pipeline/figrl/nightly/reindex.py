@@ -50,7 +50,7 @@ def run_reindex(
         paths.locked("reindex") as lock,
         logging_to(paths, "reindex", session.monitor) as log,
     ):
-        session = replace(session, monitor=log.monitor)
+        session = replace(session, monitor=log)
         night = _Night(config, session, client, paths, lock, publish_anyway)
         try:
             report = night.run()

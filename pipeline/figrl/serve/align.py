@@ -131,9 +131,9 @@ def sum_block(task: AlignTask, block: int) -> Stats:
 
 def solve_rotation(task: AlignTask, partials: Partials) -> Stats:
     """Compute the rotation: the orthogonal polar factor of the sum over all blocks."""
-    left, values, right = scipy.linalg.svd(partials.combined(), check_finite=False)
+    left, _, right = scipy.linalg.svd(partials.combined(), check_finite=False)
     save_array(task.rotation, left @ right)
-    return {"strength": float(values.sum())}
+    return {}
 
 
 def rotate_block(task: AlignTask, block: int) -> Stats:

@@ -42,12 +42,12 @@ def part_path(folder: Path, number: int) -> Path:
 
 
 def create_parts(parts: Path) -> None:
-    """Create the folder of the parts; from then on it is there until they are delivered."""
+    """Create the folder of the parts, which exists until they are delivered."""
     parts.mkdir(parents=True, exist_ok=True)
 
 
 def forget_delivered(work: Path, parts: Path) -> None:
-    """Start over if the parts were delivered: marks of an earlier attempt vouch for nothing."""
+    """Start over if the parts were delivered: marks of an earlier attempt are no longer valid."""
     if not files.exists(parts):
         files.delete(work / "marks")
 

@@ -49,7 +49,7 @@ def build_index(
     folder, agreed = embedding.path / "index", work / "shard-rows.json"
     if has_index(embedding.path):
         return
-    # Marks of an earlier attempt vouch for shards of the size that it chose.
+    # Marks of an earlier attempt are valid for shards of the size that it chose.
     if not exists(agreed):
         write_json(agreed, _shard_rows(embedding, session.memory(client)))
     rows = int(read_json(agreed))

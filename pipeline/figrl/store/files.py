@@ -1,13 +1,12 @@
 """The primitives of storage, on a local file system.
 
-Put a whole object, put it if it is absent or matches, get a range, list a prefix, delete a prefix:
-what a file system and an object store both have. Readers never see a partial object. All other
-rooms reach stored data through these functions.
+Put a whole object, get a range, list a prefix, delete a prefix: what a file system and an object
+store both have. Readers never see a partial object. All other rooms reach stored data through these
+functions.
 """
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -26,51 +25,11 @@ from figrl.errors import ConfigError
 
 def put(path: Path, content: bytes | memoryview, *, durable: bool = False) -> None:
     """Write a whole object atomically; `durable` waits until it is on disk."""
-    with atomic_write(path) as aside:
-        _write(aside, content, durable=durable)
-
-
-def _write(path: Path, content: bytes | memoryview, *, durable: bool) -> None:
-    with path.open("wb") as file:
+    with atomic_write(path) as aside, aside.open("wb") as file:
         file.write(content)
         if durable:
             file.flush()
             os.fsync(file.fileno())
-
-
-def put_if_absent(path: Path, content: bytes, *, durable: bool = False) -> bool:
-    """Write an object unless it exists; return whether it was written."""
-    with _beside(path) as aside:
-        _write(aside, content, durable=durable)
-        try:
-            os.link(aside, path)
-        except FileExistsError:
-            return False
-    return True
-
-
-def put_if_matches(
-    path: Path, content: bytes, *, expected: bytes | None, durable: bool = False
-) -> bool:
-    """Write an object only if its content is `expected`; None for an absent one.
-
-    Returns whether it was written. Callers take turns by a lock on the object itself; one that
-    waited while it was replaced holds the lock of the old file, and opens the new one. `put` and
-    `delete` do not take the lock.
-    """
-    if expected is None:
-        return put_if_absent(path, content, durable=durable)
-    with suppress(FileNotFoundError):
-        while True:
-            # Open for writing too: some network file systems grant an exclusive lock only then.
-            with path.open("r+b") as file:
-                fcntl.flock(file, fcntl.LOCK_EX)
-                if os.path.samestat(os.fstat(file.fileno()), path.stat()):
-                    matches = file.read() == expected
-                    if matches:
-                        put(path, content, durable=durable)
-                    return matches
-    return False
 
 
 def get(path: Path, *, start: int = 0, size: int = -1) -> bytes:
@@ -92,19 +51,15 @@ def list_prefix(folder: Path, pattern: str = "*") -> list[Path]:
 
 @contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
-    """Yield a temporary path for a library to write to, and rename it on success."""
-    with _beside(path) as aside:
-        yield aside
-        aside.replace(path)
+    """Yield a hidden temporary path beside `path` for a library to write to; rename it on success.
 
-
-@contextmanager
-def _beside(path: Path) -> Iterator[Path]:
-    """Yield a hidden temporary name in the same folder; what is left there is deleted."""
+    What is left there after an error is deleted.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = _hidden(path)
     try:
         yield aside
+        aside.replace(path)
     finally:
         delete(aside)
 
@@ -152,10 +107,10 @@ def load_array(path: Path, *, mapped: bool = False) -> npt.NDArray[Any]:
     return cast("npt.NDArray[Any]", loaded)
 
 
-def digest(value: Any, *, length: int = 12) -> str:
+def digest(value: Any) -> str:
     """Short digest of a value that JSON can hold."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"))
-    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()[:length]
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()[:12]
 
 
 def file_digest(path: Path) -> str:

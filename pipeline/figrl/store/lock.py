@@ -56,8 +56,8 @@ class Lock:
         found = _read_owner(self.owner)
         if not self._is_owner(found):
             raise StoreInUseError(
-                f"The store was taken over by {_describe(found)}, because this job gave no sign "
-                "of life. Run the same command again when that job has ended."
+                f"The store was taken over by {describe_owner(found)}, because this job's "
+                "heartbeat stopped. Run the same command again when that job has ended."
             )
 
     def release(self) -> None:
@@ -83,8 +83,8 @@ def locked(root: Path, purpose: str) -> Iterator[Lock]:
         found = _read_owner(owner)
         if refused or (found is not None and _lives_elsewhere(owner, found)):
             raise StoreInUseError(
-                f"The store {root} is in use by {_describe(found)}. Wait until that job has ended, "
-                "or end it, and try again."
+                f"The store {root} is in use by {describe_owner(found)}. Wait until that job has "
+                "ended, or end it, and try again."
             )
         lock, now = Lock(owner, uuid.uuid4().hex), round(time.time(), 3)
         facts = {"purpose": purpose, "process": process_name(), "token": lock.token, "since": now}
@@ -134,7 +134,8 @@ def owner_of(root: Path) -> dict[str, Any] | None:
     return _read_owner(root / ".owner.json")
 
 
-def _describe(owner: dict[str, Any] | None) -> str:
+def describe_owner(owner: dict[str, Any] | None) -> str:
+    """Purpose, process and heartbeat of an owner, for people."""
     try:
         if owner is None:
             return "another job"
@@ -143,4 +144,4 @@ def _describe(owner: dict[str, Any] | None) -> str:
         silent = human_seconds(max(time.time() - owner["beat"], 0.0))
     except (KeyError, TypeError):
         return "another job"
-    return f"{text}, running for {running}, last sign of life {silent} ago)"
+    return f"{text}, running for {running}, last heartbeat {silent} ago)"

@@ -20,21 +20,16 @@ from figrl.study.baselines import SLICE_ROWS, Nodes, Scores, lowest, unweighted
 _DENSE_NODES = 1000
 """Nodes up to which all eigenvectors are computed: it takes a second, and is exact."""
 
+_ROUNDS, _EIGENSOLVER_STEPS, _TOLERANCE = 50, 20, 1e-6
+_EPSILON = 1e-4
+"""``eps`` of HAM, in units of the root mean square norm of a row of ``F``."""
+
 _SMOOTHING_STEPS = 30
 _OWN_SHARE = 0.3
 _PAIR_SHARE = 0.5 - 0.5**2
 
 
-def ham_scores(
-    adjacency: Adjacency,
-    clusters: int,
-    *,
-    max_rounds: int = 50,
-    steps: int = 20,
-    smoothing: float = 1e-4,
-    tolerance: float = 1e-6,
-    seed: int = 0,
-) -> Scores:
+def ham_scores(adjacency: Adjacency, clusters: int, *, seed: int = 0) -> Scores:
     """How much a node is part of any cluster, by harmonic modularity (He et al., KDD 2016).
 
     An indicator ``F``, with a row for each node and a column for each cluster, is harmonic where
@@ -46,10 +41,9 @@ def ham_scores(
     for nodes without edges. The graph should be connected, or components take the place of
     clusters.
 
-    It stops after `max_rounds`, or when the relative change of the sum of norms is below
-    `tolerance`. A round has so many `steps` of the iterative eigensolver (LOBPCG), started from the
-    previous round; graphs of up to 1,000 nodes are solved exactly. `smoothing` is ``eps``, in units
-    of the root mean square norm of a row of ``F``.
+    It stops after 50 rounds, or when the sum of norms hardly changes. A round has a few steps of
+    the iterative eigensolver (LOBPCG), started from the previous round; graphs of up to 1,000 nodes
+    are solved exactly.
     """
     nodes = adjacency.nodes
     if not 2 <= clusters <= nodes // 5:
@@ -58,32 +52,32 @@ def ham_scores(
             f"{clusters} were asked for."
         )
     linked = adjacency.degrees > 0
-    walk = baselines.transition_matrix(adjacency)
-    L = sp.csr_array(sp.eye_array(nodes) - walk)
+    transition = baselines.transition_matrix(adjacency)
+    L = sp.csr_array(sp.eye_array(nodes) - transition)
     F = np.linalg.qr(np.random.default_rng(seed).standard_normal((nodes, clusters)))[0]
     if nodes > _DENSE_NODES:
-        F = _smoothed(walk, F, linked)
+        F = _smoothed(transition, F, linked)
     before = np.inf
-    for _ in range(max_rounds):
+    for _ in range(_ROUNDS):
         norms = np.linalg.norm(L @ F, axis=1)
         total = float(norms.sum())
-        if abs(before - total) <= tolerance * total:
+        if abs(before - total) <= _TOLERANCE * total:
             break
         before = total
-        Q = 0.5 / (norms + smoothing * np.sqrt(clusters / nodes))
-        F = _smallest_eigenvectors(L, Q, F, steps)
+        Q = 0.5 / (norms + _EPSILON * np.sqrt(clusters / nodes))
+        F = _smallest_eigenvectors(L, Q, F)
     return np.where(linked, np.linalg.norm(F, axis=1), np.nan)
 
 
-def _smoothed(walk: Any, vectors: Any, linked: Any) -> Any:
-    """Initial vectors of the iterative solver: the constant one, which is harmonic, and smooth."""
+def _smoothed(transition: Any, vectors: Any, linked: Any) -> Any:
+    """Initial vectors of the iterative solver: the constant one, and random ones, smoothed."""
     vectors[:, 0] = linked
     for _ in range(_SMOOTHING_STEPS):
-        vectors[:, 1:] = np.linalg.qr(0.5 * (vectors + walk @ vectors))[0][:, 1:]
+        vectors[:, 1:] = np.linalg.qr(0.5 * (vectors + transition @ vectors))[0][:, 1:]
     return np.linalg.qr(vectors)[0]
 
 
-def _smallest_eigenvectors(laplacian: Any, row_weights: Scores, start: Any, steps: int) -> Any:
+def _smallest_eigenvectors(laplacian: Any, row_weights: Scores, start: Any) -> Any:
     """Eigenvectors of ``L^T Q L`` to its smallest eigenvalues, as many as `start` has columns."""
     nodes, columns = start.shape
     R = laplacian.T @ sp.diags_array(row_weights) @ laplacian
@@ -94,14 +88,12 @@ def _smallest_eigenvectors(laplacian: Any, row_weights: Scores, start: Any, step
         # It need not converge: the next round continues with other weights.
         warnings.simplefilter("ignore", UserWarning)
         _, found = scipy.sparse.linalg.lobpcg(
-            R, start, M=inverse_diagonal, tol=1e-9, maxiter=steps, largest=False
+            R, start, M=inverse_diagonal, tol=1e-9, maxiter=_EIGENSOLVER_STEPS, largest=False
         )
     return found
 
 
-def his_scores(
-    adjacency: Adjacency, labels: Labels, *, max_clusters: int = 64, tolerance: float = 1e-9
-) -> Scores:
+def his_scores(adjacency: Adjacency, labels: Labels, *, max_clusters: int = 64) -> Scores:
     """How important a node is in two clusters at once (HIS of Lou and Tang, WWW 2013).
 
     The importance ``I(v, C)`` of a node in a cluster starts as its PageRank, or 0 outside of its
@@ -110,7 +102,6 @@ def his_scores(
     ``b = 0.5 - 0.5^|S|``, until nothing changes. Here ``S`` is any pair of clusters, and no larger
     set: then ``b`` is 0.25, and the best pair is ``C`` with the other cluster in which ``u`` is
     most important. The score is the largest ``H(v, S)``: the second largest importance.
-    `tolerance` is the growth at which it stops, in proportion to the largest importance.
     """
     names, own = np.unique(labels, return_inverse=True)
     if not 2 <= names.size <= max_clusters:
@@ -121,7 +112,7 @@ def his_scores(
     importance = np.zeros((adjacency.nodes, names.size))
     importance[np.arange(adjacency.nodes), own] = baselines.pagerank(adjacency)
     linked = np.flatnonzero(np.diff(adjacency.starts))
-    smallest_growth = tolerance * importance.max()
+    smallest_growth = 1e-9 * importance.max()
     growth = np.inf
     while growth > smallest_growth:
         passed_on, before = _passed_on(importance), importance.copy()

@@ -193,7 +193,7 @@ _TEXT = (
     "figrl ranks nodes by the paper's relative deviation score (RDS). They are measured by SHII: "
     "the hole and a tenth of its cluster, drawn at random, are the seeds; SHII is the number of "
     "nodes reached outside the cluster for each one inside, the mean of {runs:,} runs a hole. "
-    "Linear threshold: uniform thresholds, edges weigh one over the degree. Independent cascade: "
+    "Linear threshold: uniform thresholds, weights of one over the degree. Independent cascade: "
     "p = 0.1. All methods are measured with figrl's k-means clusters: 2 on karate, 1,000 on "
     "com-dblp (the paper does not say how many). Bridges are holes with neighbours in two clusters "
     "or more; errors are standard errors."
