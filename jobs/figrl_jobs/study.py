@@ -6,9 +6,10 @@ For example:
   figrl study all --data graphs/ --out study/ --quick
 
 Parts: clustering (modularity and permanence), holes (structural holes and their influence), unseen
-(nodes held out and folded in), projection (the error of a sketch), karate (pictures), timing (also
-of other libraries, with the extra [peers]). Results are kept in OUT/results: a study that was
-stopped resumes there; delete what should be measured again. All parts take an hour or two.
+(nodes held out and folded in), projection (the error of a sketch), karate (pictures), timing.
+Clustering and timing also measure the paper's rivals, and timing other libraries; some need the
+extra [peers]. Results are kept in OUT/results: a study that was stopped resumes there; delete what
+should be measured again. All parts take an hour or two.
 The page is OUT/study.html, or OUT/PART.html of single parts; the tables are in OUT/csv.
 """
 

@@ -58,6 +58,11 @@ def test_figures_of_karate_are_those_that_are_known(studied):
         assert row["reached by"] == "none"
         assert float(row["best of all"]) == pytest.approx(0.538, abs=2e-3)
         assert float(row["NMI"]) > 0.8
+    for row in rows_of(report, "clustering-rivals-modularity"):
+        # A quick study measures one of the rivals.
+        assert float(row["LINE"]) > 0.3
+        assert row["DeepWalk"] == ""
+        assert float(row["DeepWalk, printed"]) in (0.396, 0.430)
     holes = {row["method"]: row for row in rows_of(report, "holes")}
     assert sorted(map(int, holes["RDS"]["ids"].split())) == [3, 14, 20]
     for method in ("HAM", "constraint", "PageRank", "betweenness", "AP_BICC"):

@@ -1,5 +1,6 @@
-"""Other libraries for node embeddings, each called as in its own documentation.
+"""Other methods for node embeddings: libraries, called as in their documentation, and rivals.
 
+The rivals are those of the paper; two of them are a library's walks, two are in `study.rivals`.
 Every function takes the graph as a scipy matrix and the vector length, and returns the vectors in
 the order of the rows. A library is imported, and called once on a small graph, before its call is
 timed.
@@ -21,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse
 
+from figrl.analyze.adjacency import Adjacency
 from figrl.errors import FigrlError
 from figrl.serve.embedding import open_store
 from figrl.study.graphs import read_adjacency
@@ -51,18 +53,45 @@ def _fit_transform(
     return np.asarray(model.fit_transform(matrix.astype(dtype, copy=False)))
 
 
-def _node2vec(matrix: scipy.sparse.csr_matrix, dim: int) -> Vectors:
+def _node2vec(
+    matrix: scipy.sparse.csr_matrix,
+    dim: int,
+    *,
+    walks: int = 5,
+    walk_length: int = 40,
+    window: int = 5,
+    **options: Any,
+) -> Vectors:
+    """Skip-gram on random walks: so many from each node, one in each epoch."""
     from fastnode2vec import Graph, Node2Vec
 
     upper = scipy.sparse.triu(matrix).tocoo()
     edges = [(str(a), str(b)) for a, b in zip(upper.row, upper.col, strict=True)]
     graph = Graph(edges, directed=False, weighted=False, verbose=False)
-    model = Node2Vec(graph, dim, walk_length=40, window=5, workers=os.cpu_count() or 1, seed=0)
-    model.train(epochs=5, verbose=False)
+    threads = os.cpu_count() or 1
+    model = Node2Vec(graph, dim, walk_length, window, workers=threads, seed=0, **options)
+    model.train(epochs=walks, verbose=False)
     vectors = np.zeros((matrix.shape[0], dim), np.float32)
     linked = np.flatnonzero(np.diff(matrix.indptr))
     vectors[linked] = model.wv[[str(row) for row in linked]]
     return vectors
+
+
+def _line(matrix: scipy.sparse.csr_matrix, dim: int) -> Vectors:
+    from figrl.study.rivals.line import LineOptions, line_vectors
+
+    return line_vectors(_lists(matrix), LineOptions(dim=dim))
+
+
+def _graphsage(matrix: scipy.sparse.csr_matrix, dim: int) -> Vectors:
+    from figrl.study.rivals.graphsage import SageOptions, learn_sage
+
+    return learn_sage(_lists(matrix), SageOptions(dim=dim)).vectors()
+
+
+def _lists(matrix: scipy.sparse.csr_matrix) -> Adjacency:
+    """Neighbour lists of an unweighted graph."""
+    return Adjacency(matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32), None)
 
 
 _SPECTRAL: dict[str, Any] = {"kind": "sknetwork.embedding.Spectral", "dtype": np.float64}
@@ -84,6 +113,26 @@ PEERS: dict[str, tuple[str, Call]] = {
 }
 """By name: the module to import, and a function that calls it."""
 
+# Nodes are counted once each by fastnode2vec, so word2vec would leave out most nodes of a small
+# graph as frequent words: `sample` is 0.
+_NODE2VEC: dict[str, Any] = {"walks": 10, "walk_length": 80, "window": 10, "q": 0.5, "sample": 0}
+_DEEPWALK: dict[str, Any] = {"walks": 10, "p": 1.0, "q": 1.0, "sample": 0, "hs": 1, "negative": 0}
+RIVALS: dict[str, tuple[str, Call]] = {
+    "node2vec": ("fastnode2vec", partial(_node2vec, **_NODE2VEC)),
+    "GraphSAGE": ("figrl.study.rivals.graphsage", _graphsage),
+    "LINE": ("figrl.study.rivals.line", _line),
+    "DeepWalk": ("fastnode2vec", partial(_node2vec, **_DEEPWALK)),
+}
+"""The paper's rivals, in the order of its table.
+
+node2vec and DeepWalk have the defaults of their authors' programs: 10 walks of 80 nodes and a
+window of 10; and 10 walks of 40 nodes, a window of 5 and a hierarchical softmax. node2vec has the
+p = 1 and q = 0.5 with which its authors find communities; DeepWalk is p = q = 1.
+"""
+
+METHODS = PEERS | RIVALS
+"""All that `run_peer` knows."""
+
 
 class SkippedError(FigrlError):
     """A peer could not be measured: it is not installed, takes too long, or fails."""
@@ -91,13 +140,13 @@ class SkippedError(FigrlError):
 
 def is_installed(name: str) -> bool:
     """Whether a peer can be imported."""
-    return importlib.util.find_spec(PEERS[name][0]) is not None
+    return importlib.util.find_spec(METHODS[name][0]) is not None
 
 
 def run_peer(name: str, store: str, dim: int, out: str, timeout_seconds: float) -> Measured:
-    """Learn vectors with a peer in a process of its own, and write them to the file `out`."""
+    """Learn vectors with one of `METHODS` in a process of its own; write them to the file `out`."""
     if not is_installed(name):
-        raise SkippedError(f"{PEERS[name][0]} is not installed")
+        raise SkippedError(f"{METHODS[name][0]} is not installed")
     arguments = {"name": name, "store": store, "dim": dim, "out": out}
     try:
         return measure_in_process(learn, timeout_seconds=timeout_seconds, **arguments)
@@ -108,10 +157,10 @@ def run_peer(name: str, store: str, dim: int, out: str, timeout_seconds: float) 
 
 
 def learn(name: str, store: str, dim: int, out: str) -> dict[str, Any]:
-    """Learn vectors with a peer and write them to a file; return the seconds of the call alone."""
+    """Learn vectors and write them to a file; return the seconds of the call alone."""
     warnings.simplefilter("ignore")
     matrix = read_adjacency(open_store(store).graph)
-    module, call = PEERS[name]
+    module, call = METHODS[name]
     importlib.import_module(module)
     call(warm_up_graph(), dim)
     started = time.perf_counter()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -15,8 +15,10 @@ from figrl.analyze.permanence import permanence
 from figrl.study import experiment, paper
 from figrl.study.experiment import SMALL_NODES, Experiment, Key, Result, Results, preset_options
 from figrl.study.figures import Axes, bars
-from figrl.study.graphs import class_agreement, read_classes
+from figrl.study.graphs import StudyGraph, class_agreement, read_classes
 from figrl.study.page import Cell, Picture, Section, Table
+from figrl.study.parts import rivals
+from figrl.study.peers import RIVALS, SkippedError
 
 PRESETS = ("paper", "paper+depth", "accurate")
 METHODS = ("k-means", "agglomerative")
@@ -51,21 +53,31 @@ class _Score(NamedTuple):
     permanence: float
     nmi: float | None
 
+    def measures(self) -> Mapping[rivals.Measure, float | None]:
+        """The three measures by name."""
+        return {
+            "modularity": self.modularity,
+            "permanence": self.permanence,
+            "nmi": self.nmi,
+        }
+
 
 class Clustering(Experiment):
-    """One measurement for every graph, preset and vector length."""
+    """One measurement for every graph, preset and vector length, and for every rival."""
 
     name = "clustering"
     title = "Clustering"
     covers = tuple(name for name, method in paper.CLUSTERING if method == METHODS[0])
 
     def keys(self) -> list[Key]:
-        """Graph, preset, k; and sketch sizes of one graph."""
+        """Graph, preset or rival, k; and sketch sizes of one graph."""
         found: list[Key] = []
         for name in self.graphs:
             dims: tuple[int, ...] = _GRIDS[bisect_right(_GRID_NODES, self.study.graph(name).nodes)]
             dims = dims[1:4:2] if self.study.quick else dims
             found += [(name, preset, dim) for dim in dims for preset in PRESETS]
+            nodes = self.study.graph(name).nodes
+            found += rivals.rival_keys(name, nodes, quick=self.study.quick)
         if _SIZED in self.graphs:
             found += [(_SIZED, _COLUMNS, size) for size in _SIZES]
         return found
@@ -73,15 +85,25 @@ class Clustering(Experiment):
     def measure(self, name: str, preset: str, number: int) -> Result:
         """Learn vectors, cluster them by both methods, and measure the clusters."""
         graph = self.study.graph(name)
+        if preset in RIVALS:
+            try:
+                vectors = rivals.learn_rival(graph, preset, number)
+            except SkippedError as skipped:
+                return {"skipped": str(skipped)}
+            return self._measure_clusters(graph, vectors)
         if preset == _COLUMNS:
             options = preset_options("paper", graph.nodes, _SIZED_DIM) | {"sketch_size": number}
         else:
             options = preset_options(preset, graph.nodes, number)
         vectors, report = self.study.embed(graph, **options)
-        classes = read_classes(self.study.data / f"{name}.labels.tsv.gz", graph.ids())
-        result: Result = {"sketch_size": report["sketch_size"], "nodes": graph.nodes}
+        found = self._measure_clusters(graph, vectors)
+        return {"sketch_size": report["sketch_size"], "nodes": graph.nodes, **found}
+
+    def _measure_clusters(self, graph: StudyGraph, vectors: Any) -> Result:
+        classes = read_classes(self.study.data / f"{graph.name}.labels.tsv.gz", graph.ids())
+        result: Result = {}
         for method in METHODS:
-            labels = cluster(method, vectors, paper.CLUSTERS[name])
+            labels = cluster(method, vectors, paper.CLUSTERS[graph.name])
             result[method] = {
                 "modularity": modularity(graph.graph, labels),
                 "permanence": permanence(graph.graph, labels),
@@ -96,15 +118,18 @@ class Clustering(Experiment):
 
     def section(self, results: Results) -> Section:
         """The best of each graph, method and preset beside the paper's, and every result."""
-        scores = [score for key, result in results.items() for score in _scores(key, result)]
+        own_results = {key: found for key, found in results.items() if key[1] not in RIVALS}
+        scores = [score for key, result in own_results.items() for score in _scores(key, result)]
         rows: list[list[Cell]] = []
         heights = {}
+        best: dict[tuple[str, str], Mapping[rivals.Measure, float | None]] = {}
         # As keys, for both methods may have the same reason.
         reasons: dict[str, None] = {}
         for name, method in product(self.graphs, METHODS):
             own = [score for score in scores if (score.graph, score.method) == (name, method)]
             row, reached = _row(own)
             rows.append(row)
+            best[name, method] = _best(own).measures()
             if not reached:
                 reasons[f"{name}: {_KARATE_REASON if name == 'karate' else _REASON}"] = None
             if method == "k-means":
@@ -113,7 +138,8 @@ class Clustering(Experiment):
                     f"{other} (paper)": value for other, value in printed
                 }
         first = Table("clustering", _CAPTION, _HEADER, rows)
-        tables = [first, _cluster_numbers(self.graphs, results)]
+        tables = [first, *rivals.rival_tables(self.graphs, METHODS, best, results)]
+        tables.append(_cluster_numbers(self.graphs, own_results))
         if _SIZED in self.graphs:
             tables.append(_by_columns(results))
         tables.append(_all(scores))
@@ -122,8 +148,9 @@ class Clustering(Experiment):
             "The first bar of each graph is figrl with its best preset, measured here; the others "
             "are as printed in the paper. The higher, the more edges lie inside clusters."
         )
-        text = [*_TEXT, *reasons]
-        return Section(self.name, self.title, text, tables, [Picture(svg, caption)])
+        text = [*_TEXT, *rivals.TEXT, *reasons]
+        pictures = [Picture(svg, caption), rivals.rival_picture(self.graphs, best, results)]
+        return Section(self.name, self.title, text, tables, pictures)
 
 
 _CAPTION = (
@@ -149,7 +176,7 @@ _TEXT = (
     "The vectors of accurate have length 1, so that clusters have similar sizes: better for a "
     "hundred clusters (see the unseen nodes) than for thousands of a handful of nodes.",
     "Permanence is the mean over nodes, where the paper writes a sum; a node that is alone in its "
-    "cluster has -1. The other methods' figures are those that the paper prints.",
+    "cluster has -1.",
 )
 
 

@@ -1,0 +1,1 @@
+"""Methods that the paper compares with and no maintained library has: LINE and GraphSAGE."""
