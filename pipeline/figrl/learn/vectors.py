@@ -81,6 +81,7 @@ def _stage(
             },
         ),
         expected={"total": [0.0]},
+        releases_buffers=True,
     )
 
 
