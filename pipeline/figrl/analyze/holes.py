@@ -100,8 +100,8 @@ def find_holes(
     Returns
     -------
     pyarrow.Table
-        ``id``, ``rank`` from 1 on, ``score``, ``cluster``, ``toward`` (the cluster that attracts
-        it); with simulations, ``shii_lt`` and ``shii_ic``.
+        ``id``, ``side`` where nodes have sides, ``rank`` from 1 on, ``score``, ``cluster``,
+        ``toward`` (the cluster that attracts it); with simulations, ``shii_lt`` and ``shii_ic``.
     """
     options = {"count": count, "clusters": clusters, "runs": runs, "probability": probability}
     report = run_holes(store, Session(client, memory_limit), run=run, seed=seed, **options)
@@ -134,7 +134,8 @@ def run_holes(
         found, influences = runner.run(hole_stages(task, options))
         runner.on_every_worker(release_buffers)
         delete(work)
-    ids = embedding.ids_at(np.array([node["row"] for node in found], np.int64))
+    rows = np.array([node["row"] for node in found], np.int64)
+    ids, sides = embedding.ids_at(rows), embedding.sides_at(rows)
     return {
         "store": str(paths.root),
         "run": embedding.run,
@@ -146,6 +147,7 @@ def run_holes(
         "holes": [
             {
                 "id": name,
+                **({} if sides is None else {"side": sides[place]}),
                 "rank": place + 1,
                 **{key: node[key] for key in ("score", "cluster", "toward")},
                 **{f"shii_{model}": holes[place].mean for model, holes in influences.items()},

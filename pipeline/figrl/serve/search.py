@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import distributed
@@ -39,7 +40,7 @@ def normalised(vectors: Floats) -> Floats:
 
 def search_vectors(pieces: Iterable[tuple[int, Floats]], queries: Floats, count: int) -> Found:
     """Search pieces of vectors, each with the number of its first row, for normalised queries."""
-    best = _nothing(len(queries), count)
+    best = nothing_found(len(queries), count)
     for first, vectors in _cut(pieces, max(_COSINES_AT_A_TIME // len(queries), 1)):
         cosines = queries @ normalised(vectors).T
         last = min(count, cosines.shape[1]) - 1
@@ -61,7 +62,8 @@ def _cut(pieces: Iterable[tuple[int, Floats]], rows: int) -> Iterator[tuple[int,
             yield first + begin, vectors[begin : begin + rows]
 
 
-def _nothing(queries: int, count: int) -> Found:
+def nothing_found(queries: int, count: int) -> Found:
+    """Result of a search that has found nothing yet."""
     shape = (queries, count)
     return Found(np.full(shape, -np.inf, np.float32), np.full(shape, -1, np.int64))
 
@@ -79,10 +81,9 @@ def search_rows(path: Path, start: int, stop: int, queries: Floats, count: int) 
     matrix = open_matrix(path)
     height = matrix.chunks[0]
     buffer = np.empty((height, matrix.shape[1]), np.float32)
-    chunks = (
-        (begin, matrix.read((begin, 0), buffer[: min(height, stop - begin)]))
-        for begin in range(start, stop, height)
-    )
+    # The first row may lie within a chunk; the pieces after it are whole chunks.
+    cuts = pairwise([start, *range(start - start % height + height, stop, height), stop])
+    chunks = ((begin, matrix.read((begin, 0), buffer[: end - begin])) for begin, end in cuts)
     return search_vectors(chunks, queries, count)
 
 
@@ -92,13 +93,19 @@ def search(
     queries: Floats,
     count: int,
     client: distributed.Client | None = None,
+    *,
+    among: tuple[int, int] | None = None,
 ) -> Found:
-    """Search all vectors of a run, and those folded in since; without a client in threads."""
+    """Search vectors of a run, and those folded in since; without a client in threads.
+
+    `among`: first row that is searched, and the row after the last; by default all.
+    """
+    among = among or (0, open_matrix(path).shape[0])
     wanted = normalised(queries)
-    best = _nothing(len(wanted), count)
+    best = nothing_found(len(wanted), count)
     for begin in range(0, len(wanted), _QUERIES_AT_A_TIME):
         batch = slice(begin, begin + _QUERIES_AT_A_TIME)
-        found = _search_batch(path, overlay, wanted[batch], count, client)
+        found = _search_batch(path, overlay, wanted[batch], count, client, among)
         best.cosines[batch], best.rows[batch] = found.cosines, found.rows
     return best
 
@@ -109,14 +116,15 @@ def _search_batch(
     queries: Floats,
     count: int,
     client: distributed.Client | None,
+    among: tuple[int, int],
 ) -> Found:
     matrix = open_matrix(path)
     nodes, step = matrix.shape[0], _CHUNKS_PER_TASK * matrix.chunks[0]
-    starts = range(0, nodes, step)
-    best = _nothing(len(queries), count)
+    starts = range(*among, step)
+    best = nothing_found(len(queries), count)
     for begin in range(0, len(starts), _TASKS_AT_A_TIME):
         calls = [
-            (path, start, min(start + step, nodes), queries, count)
+            (path, start, min(start + step, among[1]), queries, count)
             for start in starts[begin : begin + _TASKS_AT_A_TIME]
         ]
         if client is not None:
