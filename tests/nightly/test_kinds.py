@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import yaml
 
 from figrl.engine.session import Session
 from figrl.errors import ConfigError
+from figrl.nightly.checks import NEAREST
 from figrl.nightly.config import example_config
 from figrl.serve.embedding import open_store
 from figrl.serve.fold_in import FoldInOptions
@@ -14,7 +16,7 @@ from figrl.serve.overlay_update import run_fold_publish
 from figrl.store.files import read_json
 from tests.learn.test_embed import random_edges
 from tests.nightly.test_reindex import Nights
-from tests.reference import write_edges
+from tests.reference import DenseGraph, unit_rows, write_edges
 
 PAPER = {"preset": "paper", "dim": 5, "sketch_size": 40}
 
@@ -42,6 +44,26 @@ def test_a_node_that_is_never_a_target_does_not_count_as_a_zero_vector(client, t
     assert report["measures"]["zero_vectors"] == 0
     isolated = read_json(nights.store / "graph" / report["graph"] / "manifest.json")["graph"]
     assert isolated["isolated_nodes"] == report["nodes"] // 2
+
+
+def test_neighbour_recall_looks_at_the_other_side(client, tmp_path):
+    """Against all cosines; every node is in the sample."""
+    nights = Nights(tmp_path, client, embed=PAPER, ingest={"kind": "bipartite", "block_rows": 32})
+    edges = random_edges(3, 60, weighted=False)
+    nights.write(1, edges)
+    measured = nights.run()["measures"]["neighbour_recall"]
+    run = open_store(nights.store).embedding()
+    graph = DenseGraph.with_sides(edges, "bipartite")
+    assert len(graph.ids) <= 128
+    units = unit_rows(np.asarray(run.vectors, np.float64))
+    is_source = np.arange(len(graph.ids)) < graph.target_start
+    shares = []
+    for row, weights in enumerate(graph.weights):
+        cosines = np.where(is_source == is_source[row], -np.inf, units @ units[row])
+        found = np.isin(np.flatnonzero(weights), np.argsort(-cosines)[: NEAREST + 1])
+        shares.append(found.sum() / min(found.size, NEAREST))
+    assert measured == pytest.approx(np.mean(shares), abs=1e-6)
+    assert 0.8 < measured < 1
 
 
 def test_another_kind_than_the_published_one_is_refused(client, tmp_path):

@@ -153,8 +153,13 @@ def check_block(task: CheckTask, block: int) -> Stats:
         rows = matrix.read((begin, 0), buffer[: min(height, stop - begin)])
         non_finite += int((~np.isfinite(rows).all(axis=1)).sum())
         zero += int((~rows.any(axis=1) & expected[begin - start :][: len(rows)]).sum())
-        nearest.append(search_vectors([(begin, rows)], queries, NEAREST + 1))
-        nearest = [merge_found(nearest, NEAREST + 1)]
+        for side, first, last in task.graph.index.cut_by_side(begin, begin + len(rows)):
+            piece = first, rows[first - begin : last - begin]
+            found = search_vectors([piece], queries, NEAREST + 1)
+            if side is not None:
+                # Neighbours in the graph are on the other side, so only that is searched.
+                found.cosines[task.graph.index.sides_at(task.sample) == side] = -np.inf
+            nearest = [merge_found([*nearest, found], NEAREST + 1)]
     save_array(task.nearest(block), np.stack([nearest[0].cosines, nearest[0].rows]))
     bins = np.ceil(np.log2(np.maximum(degrees, 1.0))).astype(np.int64)
     counts = np.bincount(bins.clip(max=DEGREE_BINS - 1), minlength=DEGREE_BINS)
