@@ -26,6 +26,7 @@ that have age 0. Repeated edges are summed.
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import click
@@ -54,12 +55,14 @@ def _render(report: Report) -> None:
     if report["already_done"]:
         click.echo("This input was ingested before: nothing to do.")
     sides = "" if report.get("target_start") is None else _sides(report)
+    decayed = "as_of" in report
     facts: dict[str, Cell] = {
         "graph": "{graph_version}",
         **({"kind": "{kind}"} if sides else {}),
         "nodes": "{nodes:,}" + sides,
         "edges": "{edges:,}",
         "weighted": "yes" if report["weighted"] else "no",
+        **({"half-life": "{config[half_life]}, up to " + _moment(report)} if decayed else {}),
         "ids": "{id_kind}",
         "mean degree": "{mean_degree:.2f}",
         "rows read": "{rows_read:,}",
@@ -78,6 +81,13 @@ def _render(report: Report) -> None:
         folder = f"{report['store']}/graph/{report['graph_version']}/quarantine"
         click.echo(f"Rejected rows, with file, row and reason: {folder}")
     click.echo(f"Next: figrl embed --store {report['store']}")
+
+
+def _moment(report: Report) -> str:
+    """Time up to which ages were counted, as the options give times."""
+    if report["config"]["half_life"][-1].isdigit():
+        return f"{report['as_of']:g}"
+    return datetime.fromtimestamp(report["as_of"], UTC).isoformat(" ")
 
 
 def _sides(report: Report) -> str:

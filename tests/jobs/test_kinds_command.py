@@ -65,6 +65,8 @@ def test_decay_on_the_command_line(figrl, tmp_path):
     done = figrl(*words, "--half-life", "30d", "--as-of", "2026-01-31", "--json")
     assert (done.code, done.json["weighted"]) == (0, True)
     assert done.json["mean_degree"] == pytest.approx((0.5 + 1.5 + 1.0) / 3)
+    shown = figrl(*words, "--half-life", "30d")
+    assert "30d, up to 2026-01-31 00:00:00+00:00" in shown.out
 
 
 def test_wrong_kinds_and_sides_are_usage_errors(figrl, store, tmp_path):
