@@ -32,11 +32,30 @@ class DenseGraph:
 
     ids: list[Id]
     weights: np.ndarray[Any, np.dtype[np.float64]]
+    target_start: int | None = None
+
+    @classmethod
+    def with_sides(cls, edges: list[tuple[Any, ...]], kind: str) -> DenseGraph:
+        """A bipartite graph, or a directed one as its bipartite double."""
+        ends = [{edge[side] for edge in edges} for side in (0, 1)]
+        if kind == "directed":
+            ends = [ends[0] | ends[1]] * 2
+        sides = [sorted(end, key=_order) for end in ends]
+        place = [{end: i for i, end in enumerate(ids)} for ids in sides]
+        block = np.zeros((len(sides[0]), len(sides[1])))
+        for edge in edges:
+            if kind == "directed" and edge[0] == edge[1]:
+                continue
+            i, j = place[0][edge[0]], place[1][edge[1]]
+            block[i, j] = block[i, j] + edge[2] if len(edge) > 2 else 1.0
+        zeros = [np.zeros((size, size)) for size in block.shape]
+        matrix = np.block([[zeros[0], block], [block.T, zeros[1]]])
+        return cls(sides[0] + sides[1], matrix, len(sides[0]))
 
     @classmethod
     def of(cls, edges: list[tuple[Any, ...]]) -> DenseGraph:
         ends = {end for edge in edges for end in edge[:2]}
-        ids = sorted(ends, key=lambda end: end.encode() if isinstance(end, str) else end)
+        ids = sorted(ends, key=_order)
         place = {end: i for i, end in enumerate(ids)}
         matrix = np.zeros((len(ids), len(ids)))
         for edge in edges:
@@ -63,11 +82,18 @@ class DenseGraph:
 
     def projection(self, size: int, seed: int) -> np.ndarray[Any, np.dtype[np.float64]]:
         kind = "string" if isinstance(self.ids[0], str) else "int"
-        keys = node_keys(pa.array(self.ids, id_type(kind)))
+        cut = len(self.ids) if self.target_start is None else self.target_start
+        parts = (self.ids[:cut], None), (self.ids[cut:], "target")
+        keys = np.concatenate([node_keys(pa.array(i, id_type(kind)), side) for i, side in parts])
         rows = np.empty((len(self.ids), size), np.float32)
         ones = np.ones(len(self.ids), np.float32)
         fill_projection(keys, seed=seed, first_column=0, scale=ones, out=rows)
         return rows.astype(np.float64)
+
+
+def _order(end: Id) -> Any:
+    """Ids are sorted by value, or by their UTF-8 bytes."""
+    return end.encode() if isinstance(end, str) else end
 
 
 @dataclass(frozen=True)

@@ -36,6 +36,19 @@ def test_nodes_and_edges_are_those_of_the_collection(client, data, tmp_path, nam
     assert not graph.weighted
 
 
+@pytest.mark.parametrize(
+    ("name", "kind", "sides", "edges"),
+    [
+        ("lastfm-artists.train", "bipartite", (1_878, 4_476), 42_135),
+        ("soc-Epinions1.directed", "directed", (75_879, 75_879), 508_837),
+    ],
+)
+def test_sides_are_those_of_the_collection(client, data, tmp_path, name, kind, sides, edges):
+    graph = ingest(data / f"{name}.txt.gz", store=tmp_path, client=client, kind=kind)
+    assert tuple(graph.side_nodes().values()) == sides
+    assert graph.edges == edges
+
+
 def test_a_sketch_larger_than_the_memory_limit(data, tmp_path):
     """com-dblp, d = 1,000: a sketch of 1.27 GB in a worker that is limited to 1 GB."""
     limit = 1_000_000_000

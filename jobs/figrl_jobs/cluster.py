@@ -5,9 +5,10 @@ For example:
   figrl cluster --store store --clusters 20 --method agglomerative
   figrl cluster --store store --clusters 20 --out clusters.parquet --seed 7
 
-Columns: id (int64 or string, exactly as it came in), cluster (int32, from 0). Where the vectors fit
-into the memory of a worker, scikit-learn clusters them there; otherwise they are clustered out of
-core, and the summary says so. Modularity above 0.3 means clear communities.
+Columns: id (int64 or string, exactly as it came in), cluster (int32, from 0); of a bipartite or
+directed graph id, side ("source" or "target"), cluster. Where the vectors fit into the memory of a
+worker, scikit-learn clusters them there; otherwise they are clustered out of core, and the summary
+says so. Modularity above 0.3 means clear communities.
 """
 
 from __future__ import annotations

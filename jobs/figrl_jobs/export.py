@@ -5,7 +5,8 @@ For example:
   figrl export --store store --out vectors              a folder, one file per row block
   figrl export --store store --out vectors --shard-size 256MB
 
-Columns: id (int64 or string, exactly as it came in), vector (fixed_size_list<float>[k]).
+Columns: id (int64 or string, exactly as it came in), vector (fixed_size_list<float>[k]). Of a
+bipartite or directed graph: id, side ("source" or "target"), vector.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ For example:
   figrl fold-in new-edges.parquet --store store --out new-vectors.parquet
   figrl fold-in new/ --store store --out new-vectors/ --degrees stored
   figrl fold-in edges-of-this-hour.parquet --store store --publish
+  figrl fold-in plays-of-new-items.parquet --store store --side target --out new-items.parquet
 
 Each row of EDGES is: new node, known node, optionally a weight. Other rows:
   an edge between two new nodes    counts in the degree of both; with smoothing (the default of
@@ -12,9 +13,10 @@ Each row of EDGES is: new node, known node, optionally a weight. Other rows:
   a 'new' node that is known       is skipped, or computed again with --known recompute
   a new node that cannot reach     gets a vector of zeros
     any known node
-Each of them is counted in the summary. With --publish the edges are kept until the next run is
-published: late edges of a node that was folded in before update its vector, and the same file given
-twice counts once.
+Each of them is counted in the summary. In a bipartite or directed graph column 1 holds new nodes of
+one side (--side, by default source) and column 2 known nodes of the other, so there are no edges
+between new nodes. With --publish the edges are kept until the next run is published: late edges of
+a node that was folded in before update its vector, and the same file given twice counts once.
 """
 
 from __future__ import annotations

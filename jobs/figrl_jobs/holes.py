@@ -40,13 +40,14 @@ def _render(report: Report) -> None:
     columns: list[tuple[str, Cell]] = [
         ("rank", "{rank}"),
         ("id", "{id}"),
+        *([("side", "{side}")] if any("side" in hole for hole in report["holes"]) else []),
         ("score", "{score:.4g}"),
         ("cluster", "{cluster}"),
         ("drawn to", "{toward}"),
     ]
     if report["runs"]:
         columns += [("SHII, LT", "{shii_lt:.4g}"), ("SHII, IC", "{shii_ic:.4g}")]
-    print_table(report["holes"], columns, left=["id"])
+    print_table(report["holes"], columns, left=["id", "side"])
     facts: dict[str, Cell] = {
         "run": "{run}",
         "clusters": "{clusters:,} by {clustered_by}, modularity {modularity:.3f}",

@@ -5,15 +5,28 @@ For example:
   figrl ingest 'crawl/day=*/' --store store --source from_url --target to_url
   figrl ingest com-dblp.txt.gz --store store
   figrl ingest trades.csv --store store --weight amount --on-bad-edges quarantine
+  figrl ingest plays.parquet --store store --kind bipartite
+  figrl ingest calls.csv --store store --kind directed --time called_at --half-life 30d
 
 Formats: Parquet (a file, a folder, a glob, hive partitions), CSV and TSV, and SNAP text (two or
-three columns, any white space, '#' comments); text and CSV may be gzipped. The graph is
-undirected: (u, v) and (v, u) are one edge. Repeated edges count once in a graph without weights;
-weights are summed. Self-loops are dropped and counted.
+three columns, any white space, '#' comments); text and CSV may be gzipped. Repeated edges count
+once in a graph without weights; weights are summed. Self-loops are dropped and counted.
+
+Kinds of graph:
+  undirected  (u, v) and (v, u) are one edge
+  bipartite   the columns hold two kinds of node, each with ids of its own: user 7 is not item 7,
+              and (7, 7) is an edge like others; the two sides are called source and target
+  directed    a node has one vector as source and one as target; (u, v) is an edge between source
+              u and target v, and every node is on both sides
+
+With --time and --half-life an edge counts weight * 2^-(age / half-life), also where there is no
+column of weights. Ages are counted up to the latest time in the input, or to --as-of; edges after
+that have age 0. Repeated edges are summed.
 """
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import click
@@ -41,11 +54,15 @@ def command(edges: tuple[str, ...], store: str, connection: Connection, **option
 def _render(report: Report) -> None:
     if report["already_done"]:
         click.echo("This input was ingested before: nothing to do.")
+    sides = "" if report.get("target_start") is None else _sides(report)
+    decayed = "as_of" in report
     facts: dict[str, Cell] = {
         "graph": "{graph_version}",
-        "nodes": "{nodes:,}",
+        **({"kind": "{kind}"} if sides else {}),
+        "nodes": "{nodes:,}" + sides,
         "edges": "{edges:,}",
         "weighted": "yes" if report["weighted"] else "no",
+        **({"half-life": "{config[half_life]}, up to " + _moment(report)} if decayed else {}),
         "ids": "{id_kind}",
         "mean degree": "{mean_degree:.2f}",
         "rows read": "{rows_read:,}",
@@ -58,7 +75,21 @@ def _render(report: Report) -> None:
     }
     print_facts(report, facts)
     print_stages(report)
+    for note in report.get("notes", ()):
+        click.echo(f"note: {note}")
     if report["rows_rejected"]:
         folder = f"{report['store']}/graph/{report['graph_version']}/quarantine"
         click.echo(f"Rejected rows, with file, row and reason: {folder}")
     click.echo(f"Next: figrl embed --store {report['store']}")
+
+
+def _moment(report: Report) -> str:
+    """Time up to which ages were counted, as the options give times."""
+    if report["config"]["half_life"][-1].isdigit():
+        return f"{report['as_of']:g}"
+    return datetime.fromtimestamp(report["as_of"], UTC).isoformat(" ")
+
+
+def _sides(report: Report) -> str:
+    sources = report["target_start"]
+    return f" ({sources:,} source, {report['nodes'] - sources:,} target)"

@@ -4,10 +4,15 @@ For example:
   figrl neighbors --store store alice -n 5
   figrl neighbors --store store 17 42 --json
   figrl neighbors --store store alice --approximate
+  figrl neighbors --store store 17 --side source                   items for user 17
+  figrl neighbors --store store 17 --side source --among source    users like user 17
 
 The search compares all vectors, a chunk at a time, in the threads of this process, or with
 --cluster on a Dask cluster. --approximate uses the index that 'figrl reindex' builds with
 'index: approximate'.
+
+In a bipartite or directed graph the nodes of the other side are searched, unless --among says
+otherwise. --side is needed where both sides have the ID.
 """
 
 from __future__ import annotations
@@ -21,6 +26,7 @@ from figrl.engine.cluster import connect, read_cluster_config
 from figrl.errors import BadInputError
 from figrl.serve.embedding import open_store
 from figrl.serve.neighbors import neighbors
+from figrl.store.sides import SIDES
 from figrl_jobs.console import Cell, Report, print_table
 from figrl_jobs.options import cluster_option, job, store_option
 
@@ -32,6 +38,12 @@ from figrl_jobs.options import cluster_option, job, store_option
     "-n", "count", type=click.IntRange(1, 10_000), default=10, help="Neighbours of each ID."
 )
 @click.option("--run", help="Run to search; default: the current one.")
+@click.option("--side", type=click.Choice(SIDES), help="Side of the IDs, where nodes have sides.")
+@click.option(
+    "--among",
+    type=click.Choice([*SIDES, "all"]),
+    help="Nodes to search; default: those of the other side, where nodes have sides.",
+)
 @click.option("--approximate", is_flag=True, help="Search the index; it may miss some neighbours.")
 @cluster_option
 def command(
@@ -59,10 +71,18 @@ def _typed(ids: tuple[str, ...], store: str, run: str | None) -> list[Any]:
 @command.render
 def _render(report: Report) -> None:
     metric = "dot" if any("dot" in row for row in report["neighbors"]) else "cosine"
+    def first(name: str) -> Cell:
+        return lambda row: row[name] if row["rank"] == 1 else ""
+
     columns: list[tuple[str, Cell]] = [
-        ("id", lambda row: row["id"] if row["rank"] == 1 else ""),
+        ("id", first("id")),
+        ("side", first("side")),
         ("rank", "{rank}"),
         ("neighbor", "{neighbor}"),
+        ("neighbor side", "{neighbor_side}"),
         (metric, f"{{{metric}:.4f}}"),
     ]
-    print_table(report["neighbors"], columns, left=["id", "neighbor"])
+    found = report["neighbors"]
+    if not any("side" in row for row in found):
+        columns = [column for column in columns if "side" not in column[0]]
+    print_table(found, columns, left=["id", "side", "neighbor", "neighbor side"])

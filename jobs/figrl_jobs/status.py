@@ -39,7 +39,7 @@ def command(store: str) -> Report:
 
 @command.render
 def _render(report: Report) -> None:
-    sizes = "{graph[version]} ({graph[nodes]:,} nodes, {graph[edges]:,} edges)"
+    sizes = "{graph[version]} ({graph[kind]}, {graph[nodes]:,} nodes, {graph[edges]:,} edges)"
     facts: dict[str, Cell] = {
         "store": "{store}",
         "graph": sizes if report["graph"] else "none yet",

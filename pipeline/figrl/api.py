@@ -44,7 +44,8 @@ def ingest(
     memory_limit : str or int, optional
         Memory that each worker process may use, such as ``"2GB"``; by default the worker's own.
     **options
-        Fields of `figrl.ingestion.options.IngestOptions`: ``source``, ``target``, ``weight``,
+        Fields of `figrl.ingestion.options.IngestOptions`: ``kind`` ("undirected", "bipartite" or
+        "directed"), ``source``, ``target``, ``weight``, ``time``, ``half_life``, ``as_of``,
         ``ids``, ``csv_header``, ``on_bad_edges``, ``block_rows``.
 
     Returns
@@ -54,6 +55,8 @@ def ingest(
     Examples
     --------
     >>> figrl.ingest("edges/*.parquet", store="store", weight="score")  # doctest: +SKIP
+    >>> figrl.ingest("plays.parquet", store="store", kind="bipartite")  # doctest: +SKIP
+    >>> figrl.ingest("calls.csv", store="store", time="at", half_life="30d")  # doctest: +SKIP
     """
     session = Session(client, memory_limit)
     report = run_ingest(edges, store, make_options(IngestOptions, options), session)

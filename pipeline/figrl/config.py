@@ -6,7 +6,7 @@ import difflib
 import typing
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -19,9 +19,15 @@ class Options(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
+    added_later: ClassVar[frozenset[str]] = frozenset()
+    """Options that count only where they differ from their default: names of results that were
+    made before these options existed stay the same."""
+
     def significant(self) -> dict[str, Any]:
         """Options that change the result, as JSON can hold them."""
-        return self.model_dump(mode="json")
+        fields = type(self).model_fields
+        unused = {name for name in self.added_later if getattr(self, name) == fields[name].default}
+        return self.model_dump(mode="json", exclude=unused)
 
 
 Model = TypeVar("Model", bound=Options)

@@ -86,9 +86,11 @@ def full_weights_of(graph: Graph) -> dict[tuple[int, int], float]:
     return entries
 
 
-def assert_holds(graph: Graph, edges: Edges) -> None:
+def assert_holds(graph: Graph, edges: Edges, kind: str = "undirected") -> None:
     """Compare all that is stored with the rules of ingest, spelt out on a dense matrix."""
-    expected = DenseGraph.of(edges)
+    sided = kind != "undirected"
+    expected = DenseGraph.with_sides(edges, kind) if sided else DenseGraph.of(edges)
+    assert (graph.kind, graph.target_start) == (kind, expected.target_start)
     assert ids_of(graph) == expected.ids
     assert graph.nodes == len(expected.ids)
     assert graph.edges == np.count_nonzero(expected.weights) // 2

@@ -32,7 +32,6 @@ from figrl.serve.embedding import Embedding, open_store
 from figrl.store import files
 from figrl.store.arrays import open_zarr
 from figrl.store.graph import Graph
-from figrl.store.ids import parquet_id_type
 from figrl.store.layout import PathLike, StorePaths, existing_store
 from figrl.store.lock import Lock, locked
 
@@ -188,7 +187,7 @@ def _saved_labels(embedding: Embedding, options: ClusterOptions) -> Path:
 
 def clusters_schema(graph: Graph) -> pa.Schema:
     """Columns of the Parquet."""
-    return pa.schema({"id": parquet_id_type(graph.id_kind), "cluster": pa.int32()})
+    return pa.schema({**graph.node_fields, "cluster": pa.int32()})
 
 
 def cluster_stages(task: ClusterTask, centers: Stage) -> Stages[Stats]:
@@ -209,10 +208,10 @@ def label_block(task: ClusterTask, block: int) -> Stats:
     labels = _labels_of(task, start, stop)
     files.write_stretch(task.file("labels"), start, labels)
     schema = clusters_schema(task.graph)
-    ids = task.graph.index.ids_of(start, stop).cast(schema.field("id").type)
+    columns = [*task.graph.node_columns(start, stop), pa.array(labels)]
     path = part_path(task.parts, block)
     with files.atomic_write(path) as aside:
-        pq.write_table(pa.table([ids, pa.array(labels)], schema), aside, use_dictionary=False)
+        pq.write_table(pa.table(columns, schema), aside, use_dictionary=False)
     return {"rows": stop - start, "written_bytes": labels.nbytes + files.size_bytes(path)}
 
 

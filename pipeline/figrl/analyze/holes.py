@@ -96,8 +96,8 @@ def find_holes(
     Returns
     -------
     pyarrow.Table
-        ``id``, ``rank`` from 1 on, ``score``, ``cluster``, ``toward`` (the cluster that attracts
-        it); with simulations, ``shii_lt`` and ``shii_ic``.
+        ``id``, ``side`` where nodes have sides, ``rank`` from 1 on, ``score``, ``cluster``,
+        ``toward`` (the cluster that attracts it); with simulations, ``shii_lt`` and ``shii_ic``.
     """
     report = run_holes(store, Session(client, memory_limit), run=run, **options)
     kind = parquet_id_type(open_store(Path(store)).embedding(report["run"]).graph.id_kind)
@@ -129,7 +129,8 @@ def run_holes(
         found, influences = runner.run(hole_stages(task, options))
         runner.on_every_worker(release_buffers)
         delete(work)
-    ids = embedding.ids_at(np.array([node["row"] for node in found], np.int64))
+    rows = np.array([node["row"] for node in found], np.int64)
+    ids, sides = embedding.ids_at(rows), embedding.sides_at(rows)
     return {
         "store": str(paths.root),
         "run": embedding.run,
@@ -141,6 +142,7 @@ def run_holes(
         "holes": [
             {
                 "id": name,
+                **({} if sides is None else {"side": sides[place]}),
                 "rank": place + 1,
                 **{key: node[key] for key in ("score", "cluster", "toward")},
                 **{f"shii_{model}": holes[place].mean for model, holes in influences.items()},

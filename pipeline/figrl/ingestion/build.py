@@ -11,17 +11,31 @@ from figrl.engine.cluster import ClusterMemory
 from figrl.engine.runner import Runner
 from figrl.engine.stage import RESERVED_BYTES, StageResult, Stages, Stats
 from figrl.errors import BadInputError, IdTypeChangedError, ResourceError
+from figrl.ingestion.decay import Decay
 from figrl.ingestion.format import SourceFile
 from figrl.ingestion.ids import IdTask, id_stages
 from figrl.ingestion.options import IngestOptions
 from figrl.ingestion.partition import BUILD_BYTES_PER_ENTRY, BuildTask, build_stage
-from figrl.ingestion.scan import SCAN_BYTES_PER_EDGE, ScanTask, chunk_names, scan_stage
+from figrl.ingestion.scan import (
+    SCAN_BYTES_PER_EDGE,
+    ScanTask,
+    chunk_names,
+    latest_time,
+    scan_stage,
+)
 from figrl.ingestion.shuffle import RELABEL_BYTES_PER_EDGE, Shuffle, relabel_stage
 from figrl.ingestion.sources import agree, split_into_pieces
 from figrl.store.files import delete, exists, free_bytes, read_json, write_json
 from figrl.store.graph import choose_block_rows
 from figrl.store.ids import IdKind
+from figrl.store.sides import sides_of
 from figrl.units import human_bytes
+
+_LOOKS_BIPARTITE = (
+    "No id is in both columns. If they hold two kinds of node, such as users and items, ingest "
+    "with --kind bipartite: then nodes are told apart by their side, and 'figrl neighbors' finds "
+    "items for a user."
+)
 
 _MIN_CHUNK_EDGES, _MAX_CHUNK_EDGES = 1 << 14, 1 << 20
 
@@ -75,9 +89,12 @@ def build_graph(
     options: IngestOptions,
     memory: ClusterMemory,
     folder: Path,
+    *,
+    both_sides: bool = True,
 ) -> Stats:
     """Run all stages of ingest; see `ingest_stages`. The marks lie below ``folder / "work"``."""
-    return runner.run(ingest_stages(files, options, memory, folder, runner.monitor.note))
+    note = runner.monitor.note
+    return runner.run(ingest_stages(files, options, memory, folder, note, both_sides=both_sides))
 
 
 def ingest_stages(
@@ -86,11 +103,14 @@ def ingest_stages(
     memory: ClusterMemory,
     folder: Path,
     note: Callable[[str], None],
+    *,
+    both_sides: bool = True,
 ) -> Stages[Stats]:
     """All stages of ingest.
 
     `folder`: folder of the graph. Unfinished work lies in its sub-folder ``work``. `note`: shows a
-    message to the user. Returns the section ``graph`` of the manifest.
+    message to the user. `both_sides`: of a directed graph, whether every node is on both sides.
+    Returns the section ``graph`` of the manifest.
     """
     work = folder / "work"
     id_kind, weighted = agree(files, options)
@@ -104,6 +124,9 @@ def ingest_stages(
         strict_ids=options.ids != "auto" or any(file.typed for file in files),
         fail=options.on_bad_edges == "fail",
         chunk_edges=sizes.chunk_edges,
+        kind=options.kind,
+        both_sides=both_sides,
+        half_life=options.decay,
     )
     scanned: StageResult | None = None
     if sizes.id_kind == id_kind:
@@ -124,7 +147,10 @@ def ingest_stages(
             f"that can be used ({scanned.total('rejected')} rows were rejected). Give at least one."
         )
     id_task = IdTask(task.folder, work / "bounds.arrow", folder / "ids")
-    index = yield from id_stages(id_task, scanned, sizes.range_bytes)
+    sides = sides_of(options.kind)
+    index, in_both = yield from id_stages(id_task, scanned, sizes.range_bytes, sides)
+    decay = _decay(options, scanned)
+    weighted = weighted or decay is not None
     entries = 2 * scanned.total("edges")
     needed, free = entries * (28 if weighted else 14), free_bytes(work)
     if needed > free and not exists(work / "marks" / "relabel"):
@@ -133,7 +159,7 @@ def ingest_stages(
             f"{human_bytes(free)} are free. Free some, or put the store elsewhere."
         )
     block_rows = options.block_rows or choose_block_rows(len(index), entries)
-    shuffle = Shuffle(work / "shuffle", index, block_rows, weighted)
+    shuffle = Shuffle(work / "shuffle", index, block_rows, weighted, decay)
     yield relabel_stage(shuffle, task.folder, chunk_names(scanned), sizes.chunk_edges)
     built = yield build_stage(BuildTask(folder, task.folder, shuffle, sizes.build_entries))
     blocks = list(built.stats.values())
@@ -154,4 +180,19 @@ def ingest_stages(
         "rows_rejected": scanned.total("rejected"),
         "self_loops_dropped": scanned.total("self_loops"),
         "repeated_edges_merged": scanned.total("edges") - built.total("entries") // 2,
+        "kind": options.kind,
+        "target_start": index.target_start,
+        **({} if decay is None else {"as_of": decay.now}),
+        "notes": [_LOOKS_BIPARTITE] if in_both == 0 else [],
     }
+
+
+def _decay(options: IngestOptions, scanned: StageResult) -> Decay | None:
+    """How weights decay: up to the time of the options, or the latest of the input."""
+    half_life = options.decay
+    if half_life is None:
+        return None
+    latest = options.as_of is None
+    return Decay(
+        half_life, latest_time(scanned) if latest else half_life.parse_time(str(options.as_of))
+    )

@@ -13,21 +13,18 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from figrl.errors import IdTypeChangedError, bad_row
+from figrl.ingestion.decay import LARGEST_WEIGHT, HalfLife
 from figrl.ingestion.format import Piece, RawBatch, edge_batch
 from figrl.ingestion.kernels import parse_integers
-from figrl.ingestion.sniff import parse_numbers
+from figrl.ingestion.texts import parse_numbers
 from figrl.store.files import atomic_write
 from figrl.store.ids import IdKind, id_type, string_buffers, to_numpy
 
 Mask = npt.NDArray[np.bool_]
 
-_LARGEST_WEIGHT = 1e30
-"""Products are in float32, which ends at 3e38; a node may have many edges."""
-
 _REMEDY = "Correct or remove the row, or set such rows aside with --on-bad-edges quarantine"
 
-_TEXTS = dict.fromkeys(("source", "target", "weight", "reason"), pa.string())
-QUARANTINE_SCHEMA = pa.schema({"file": pa.string(), "row": pa.int64(), **_TEXTS})
+_PLACE = {"file": pa.string(), "row": pa.int64()}
 
 
 @dataclass
@@ -49,19 +46,27 @@ class Quarantine:
     def write(self, path: Path) -> None:
         """Write the bad rows beside the graph, if there are any."""
         if self.rows:
+            times = ["time"] if self.piece.file.timed else []
+            texts = dict.fromkeys(("source", "target", "weight", *times, "reason"), pa.string())
+            table = pa.Table.from_pylist(self.rows, pa.schema({**_PLACE, **texts}))
             with atomic_write(path) as aside:
-                pq.write_table(pa.Table.from_pylist(self.rows, QUARANTINE_SCHEMA), aside)
+                pq.write_table(table, aside)
 
 
 def check_edges(
-    batch: RawBatch, kind: IdKind, quarantine: Quarantine, *, strict_ids: bool
+    batch: RawBatch,
+    kind: IdKind,
+    quarantine: Quarantine,
+    *,
+    strict_ids: bool,
+    half_life: HalfLife | None = None,
 ) -> pa.RecordBatch:
     """Reject the bad rows of a batch; return the edges.
 
     `kind`: kind of ids of the graph. `quarantine`: takes the bad rows. `strict_ids`: whether text
     that is not an integer, where ids are, is a bad row. If not, it raises `IdTypeChangedError`, and
-    all text is read again as strings. Returns columns ``source`` and ``target``, and ``weight`` in
-    float64 where there are weights.
+    all text is read again as strings. `half_life`: how times are read, where there are any. Returns
+    columns ``source`` and ``target``, and in float64 ``weight`` and ``time`` where there are any.
     """
     for row, text, reason in batch.malformed:
         quarantine.add(row, reason, source=text)
@@ -77,10 +82,13 @@ def check_edges(
         columns.append(ids)
         problems.append((_mask(column.is_null()), f"the {name} id is missing"))
         problems.append((wrong, f"the {name} id is not a 64-bit integer"))
-    if batch.edges.num_columns > 2:
+    roles = batch.edges.schema.names
+    if "weight" in roles:
         columns.append(_as_weights(batch.edges["weight"], problems))
+    if half_life is not None:
+        columns.append(_as_times(batch.edges["time"], half_life, problems))
     rejected = _reject(batch, problems, quarantine)
-    edges = edge_batch(columns)
+    edges = edge_batch(roles, columns)
     return edges.filter(pa.array(~rejected)) if rejected.any() else edges
 
 
@@ -110,9 +118,22 @@ def _as_weights(column: pa.Array, problems: list[tuple[Mask, str]]) -> pa.Array:
     with np.errstate(invalid="ignore"):
         problems.append((~np.isfinite(weight), "the weight is not finite"))
         problems.append((~(weight > 0), "the weight is not positive"))
-        far = (weight < 1 / _LARGEST_WEIGHT) | (weight > _LARGEST_WEIGHT)
+        far = (weight < 1 / LARGEST_WEIGHT) | (weight > LARGEST_WEIGHT)
         problems.append((far, "the weight is not between 1e-30 and 1e30"))
     return pa.array(weight)
+
+
+def _as_times(column: pa.Array, half_life: HalfLife, problems: list[tuple[Mask, str]]) -> pa.Array:
+    """Times as float64; what is wrong with them is added to the problems."""
+    times = half_life.times_of(column)
+    values = to_numpy(times).astype(np.float64)
+    problems.append((_mask(column.is_null()), "the time is missing"))
+    what = "a number, a date or a timestamp" if half_life.has_unit else "a number"
+    problems.append((_mask(times.is_null()), f"the time is not {what}"))
+    problems.append((~np.isfinite(values), "the time is not finite"))
+    out_of_range = half_life.is_out_of_range(values)
+    problems.append((out_of_range, "the time is not in seconds since 1970"))
+    return pa.array(values)
 
 
 def _reject(batch: RawBatch, problems: list[tuple[Mask, str]], quarantine: Quarantine) -> Mask:

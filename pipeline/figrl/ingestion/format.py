@@ -26,7 +26,8 @@ BATCH_ROWS = 1 << 17
 class Head:
     """What the first rows of a file, or its footer, say about it.
 
-    `columns`: names of source, target and perhaps weight; of text, one name for each column.
+    `columns`: names of source, target, and perhaps weight and time; of text, one name for each
+    column. `timed`: whether edges have times.
     `empty`: whether there is no row, so that `weighted` is a guess. `named`: whether the file
     itself holds the names of its columns. `typed`: whether the file itself states the type of its
     ids. Text is guessed from the first rows. `parts`: parts that can be read independently, such as
@@ -40,6 +41,12 @@ class Head:
     named: bool = False
     typed: bool = False
     parts: int = 1
+    timed: bool = False
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        """What the columns that are read hold, in their order."""
+        return ("source", "target", *["weight"] * self.weighted, *["time"] * self.timed)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +88,8 @@ Malformed = tuple[int, str, str]
 class RawBatch:
     """Rows as they are in the file.
 
-    `edges`: columns ``source`` and ``target``, integers or large_string, and perhaps ``weight``.
+    `edges`: columns ``source`` and ``target``, integers or large_string, and perhaps ``weight`` and
+    ``time``.
     `rows`: number of each row, from 1; of text, within the piece. `rows_before`: rows of the file
     before the piece. They are counted only when a row is bad.
     """
@@ -96,9 +104,9 @@ class RawBatch:
         return int(self.rows[at]) + self.rows_before()
 
 
-def edge_batch(columns: Iterable[pa.Array]) -> pa.RecordBatch:
-    """A batch of source, target and perhaps weight."""
-    return pa.record_batch(dict(zip(("source", "target", "weight"), columns, strict=False)))
+def edge_batch(roles: Iterable[str], columns: Iterable[pa.Array]) -> pa.RecordBatch:
+    """A batch of edges; `roles` says what each column holds."""
+    return pa.record_batch(dict(zip(roles, columns, strict=True)))
 
 
 @dataclass(frozen=True)

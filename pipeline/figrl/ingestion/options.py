@@ -2,20 +2,42 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, ClassVar, Literal, Self
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from figrl.config import Options
+from figrl.ingestion.decay import HalfLife
+from figrl.store.sides import GraphKind
 
 
 class IngestOptions(Options):
     """How edges are read."""
 
+    added_later: ClassVar[frozenset[str]] = frozenset({"kind", "time", "half_life", "as_of"})
+
+    kind: GraphKind = Field(
+        "undirected",
+        description="undirected: both columns hold nodes of one kind; bipartite: two kinds, each "
+        "with ids of its own; directed: each node has a vector as source and one as target.",
+    )
     source: str | None = Field(None, description="Column of one end; default: the first column.")
     target: str | None = Field(None, description="Column of the other end; default: the second.")
     weight: str | None = Field(
         None, description="Column of weights; default: the third column, if it is numeric."
+    )
+    time: str | None = Field(
+        None,
+        description="Column of times, for --half-life: timestamps, dates, or seconds since 1970.",
+    )
+    half_life: str | None = Field(
+        None,
+        description="Weights halve with each such age of an edge: 30d (s, min, h, d, w, y), or a "
+        "plain number in the units of an integer time column.",
+    )
+    as_of: str | None = Field(
+        None,
+        description="Time up to which ages are counted; default: the latest time in the input.",
     )
     ids: Literal["auto", "int", "string"] = Field(
         "auto", description="How to read ids in text: auto takes integers if all of them are."
@@ -39,3 +61,43 @@ class IngestOptions(Options):
         if value is not None and value & (value - 1):
             raise ValueError(f"has to be a power of two, such as {1 << value.bit_length()}")
         return value
+
+    @field_validator("half_life", "as_of", mode="before")
+    @classmethod
+    def _as_text(cls, value: Any) -> Any:
+        """Accept the numbers and dates that YAML makes of plain values."""
+        return value if value is None else str(value)
+
+    @field_validator("half_life")
+    @classmethod
+    def _is_half_life(cls, value: str | None) -> str | None:
+        if value is not None:
+            HalfLife.parse(value)
+        return value
+
+    @model_validator(mode="after")
+    def _times_are_complete(self) -> Self:
+        if (self.time is None) != (self.half_life is None):
+            raise ValueError(
+                "--time and --half-life belong together: the column of times, and the age at which "
+                "a weight has halved. Give both or none"
+            )
+        if self.as_of is not None:
+            if self.decay is None:
+                raise ValueError(
+                    "--as-of is the time up to which ages are counted: give --time "
+                    "and --half-life too"
+                )
+            try:
+                self.decay.parse_time(self.as_of)
+            except (ValueError, OverflowError) as error:
+                raise ValueError(
+                    f"--as-of is {self.as_of!r}: {error}. Write a date, a timestamp, "
+                    "or a number, as in the time column"
+                ) from error
+        return self
+
+    @property
+    def decay(self) -> HalfLife | None:
+        """The half-life of weights; None if they do not decay."""
+        return None if self.half_life is None else HalfLife.parse(self.half_life)

@@ -19,7 +19,6 @@ from figrl.ingestion.shuffle import Shuffle
 from figrl.store.arrays import ArraySpec, open_zarr, write_rows
 from figrl.store.files import size_bytes
 from figrl.store.graph import ROW_GROUP_EDGES, edges_path, write_edges
-from figrl.store.ids import node_keys
 from figrl.units import human_bytes
 
 BUILD_BYTES_PER_ENTRY = 72
@@ -81,9 +80,8 @@ def build_block(task: BuildTask, number: int) -> Stats:
             yield pa.table([pa.array(column) for column in columns[: len(schema)]], schema)
 
     write_edges(path, tables(), schema)
-    ids = shuffle.index.ids_of(start, stop)
     write_rows(open_zarr(task.graph / "degrees"), start, degrees)
-    write_rows(open_zarr(task.graph / "keys"), start, node_keys(ids))
+    write_rows(open_zarr(task.graph / "keys"), start, shuffle.index.keys_of(start, stop))
     return {
         "entries": int(counts.sum()),
         "weighted": weighted,

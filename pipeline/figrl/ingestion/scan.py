@@ -1,7 +1,8 @@
 """First stage of ingest, ``scan``: every piece of the input is read once and checked.
 
 A piece becomes chunks. A chunk holds its distinct ids, sorted, and its edges as pairs of places
-in them; no later stage reads the input again.
+in them; no later stage reads the input again. Where nodes have sides, a chunk holds the ids of
+each, and the places of the target side go on after those of the source side.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,10 +19,14 @@ import pyarrow.compute as pc
 
 from figrl.engine.stage import Block, Memory, Stage, StageResult, Stats
 from figrl.ingestion.checks import Quarantine, check_edges
+from figrl.ingestion.decay import HalfLife
 from figrl.ingestion.format import BATCH_ROWS, Piece
 from figrl.ingestion.formats import read_piece
 from figrl.store.files import save_array
 from figrl.store.ids import IdKind, to_numpy, write_ids
+from figrl.store.sides import SIDES, GraphKind, Side
+
+Places = npt.NDArray[np.int32]
 
 ID_BYTES_PER_EDGE = 32
 """A chunk of strings ends early if its ids are longer than this on average."""
@@ -28,10 +34,16 @@ ID_BYTES_PER_EDGE = 32
 SCAN_BYTES_PER_EDGE = 200
 """Peak memory of a scan per edge of a chunk: ids, hash table, places, sorted copy."""
 
+_COUNTS = ("rows", "edges", "self_loops", "ids", "in_both", "id_bytes", "written_bytes")
+
 
 @dataclass(frozen=True)
 class ScanTask:
-    """Parameters shared by all pieces."""
+    """Parameters shared by all pieces.
+
+    `both_sides`: of a directed graph, whether a node is on both sides even if it is only in one of
+    the columns. `half_life`: how times are read, where edges have them.
+    """
 
     folder: Path
     quarantine: Path
@@ -39,6 +51,9 @@ class ScanTask:
     strict_ids: bool
     fail: bool
     chunk_edges: int
+    kind: GraphKind = "undirected"
+    both_sides: bool = True
+    half_life: HalfLife | None = None
 
 
 @dataclass(frozen=True)
@@ -48,20 +63,24 @@ class Chunk:
     folder: Path
     name: str
 
-    @property
-    def ids(self) -> Path:
-        """Distinct ids, sorted, with a flag for those in the source column."""
-        return self.folder / f"{self.name}.ids.arrow"
+    def ids(self, side: Side | None = None) -> Path:
+        """Distinct ids of a side, sorted; without sides, with a flag for those that are sources."""
+        return self.folder / f"{self.name}.{side or 'ids'}.arrow"
 
     @property
     def places(self) -> Path:
-        """Two rows of places in the ids: source and target."""
+        """Two rows of places in the ids, of all sides in a row: source and target."""
         return self.folder / f"{self.name}.places.npy"
 
     @property
     def weights(self) -> Path:
         """Weights of the edges, where there are any."""
         return self.folder / f"{self.name}.weights.npy"
+
+    @property
+    def times(self) -> Path:
+        """Times of the edges, where weights decay with age."""
+        return self.folder / f"{self.name}.times.npy"
 
 
 def scan_stage(
@@ -81,10 +100,11 @@ def scan_piece(task: ScanTask, piece: Piece) -> Stats:
     """Read a piece of the input, check its rows and write its chunks."""
     quarantine = Quarantine(piece, task.fail)
     stats: Stats = {"read_bytes": piece.size_bytes, "chunks": []}
-    stats |= dict.fromkeys(("rows", "edges", "self_loops", "ids", "id_bytes", "written_bytes"), 0)
+    stats |= dict.fromkeys(_COUNTS, 0)
+    stats["latest"] = None
     for number, edges in enumerate(_chunks(task, piece, quarantine)):
         chunk = Chunk(task.folder, f"{piece.name}-{number:04d}")
-        _write_chunk(chunk, edges, stats)
+        _write_chunk(task, chunk, edges, stats)
     quarantine.write(task.quarantine / f"{piece.name}.parquet")
     stats["rejected"] = len(quarantine.rows)
     stats["rows"] += len(quarantine.rows)
@@ -96,8 +116,9 @@ def _chunks(task: ScanTask, piece: Piece, quarantine: Quarantine) -> Iterator[pa
     waiting: list[pa.RecordBatch] = []
     edges = id_bytes = 0
     step = min(BATCH_ROWS, task.chunk_edges)
+    reading: dict[str, Any] = {"strict_ids": task.strict_ids, "half_life": task.half_life}
     for batch in read_piece(piece):
-        checked = check_edges(batch, task.id_kind, quarantine, strict_ids=task.strict_ids)
+        checked = check_edges(batch, task.id_kind, quarantine, **reading)
         for start in range(0, checked.num_rows, step):
             part = checked.slice(start, step)
             waiting.append(part)
@@ -110,27 +131,61 @@ def _chunks(task: ScanTask, piece: Piece, quarantine: Quarantine) -> Iterator[pa
         yield pa.Table.from_batches(waiting)
 
 
-def _write_chunk(chunk: Chunk, edges: pa.Table, stats: Stats) -> None:
+def _write_chunk(task: ScanTask, chunk: Chunk, edges: pa.Table, stats: Stats) -> None:
     ids, places = number_ids(edges["source"].combine_chunks(), edges["target"].combine_chunks())
-    is_source = np.zeros(len(ids), bool)
-    is_source[places[0]] = True
-    stats["written_bytes"] += write_ids(chunk.ids, {"id": ids, "is_source": pa.array(is_source)})
-    proper = places[0] != places[1]
+    # In a bipartite graph the same id at both ends names two nodes.
+    proper = (places[0] != places[1]) | (task.kind == "bipartite")
     stats["rows"] += places.shape[1]
     stats["self_loops"] += int((~proper).sum())
-    places = places[:, proper]
-    save_array(chunk.places, places)
-    stats["written_bytes"] += places.nbytes
-    if "weight" in edges.column_names:
-        save_array(chunk.weights, to_numpy(edges["weight"])[proper])
-        stats["written_bytes"] += 8 * places.shape[1]
-    stats["edges"] += places.shape[1]
-    stats["ids"] += len(ids)
-    stats["id_bytes"] += ids.nbytes
+    if task.kind == "undirected":
+        is_source, is_target = _used(ids, places)
+        stats["in_both"] += int((is_source & is_target).sum())
+        _write_ids(chunk.ids(), {"id": ids, "is_source": pa.array(is_source)}, stats)
+    else:
+        complete = task.kind == "directed" and task.both_sides
+        ids_by_side, places = split_by_side(ids, places, complete=complete)
+        for side, own in zip(SIDES, ids_by_side, strict=True):
+            _write_ids(chunk.ids(side), {"id": own}, stats)
+    columns = {"weight": chunk.weights, "time": chunk.times}
+    kept = {columns[name]: to_numpy(edges[name]) for name in edges.column_names if name in columns}
+    if chunk.times in kept:
+        latest = float(kept[chunk.times].max())
+        stats["latest"] = latest if stats["latest"] is None else max(stats["latest"], latest)
+    for path, values in {chunk.places: places, **kept}.items():
+        values = values[..., proper]
+        save_array(path, values)
+        stats["written_bytes"] += values.nbytes
+    stats["edges"] += int(proper.sum())
     stats["chunks"].append(chunk.name)
 
 
-def number_ids(source: pa.Array, target: pa.Array) -> tuple[pa.Array, npt.NDArray[np.int32]]:
+def _write_ids(path: Path, columns: dict[str, pa.Array], stats: Stats) -> None:
+    stats["written_bytes"] += write_ids(path, columns)
+    stats["ids"] += len(columns["id"])
+    stats["id_bytes"] += columns["id"].nbytes
+
+
+def _used(ids: pa.Array, places: Places) -> npt.NDArray[np.bool_]:
+    """Which ids are at the source, and which at the target of an edge: one row each."""
+    used = np.zeros((2, len(ids)), bool)
+    used[0, places[0]] = used[1, places[1]] = True
+    return used
+
+
+def split_by_side(
+    ids: pa.Array, places: Places, *, complete: bool
+) -> tuple[list[pa.Array], Places]:
+    """Ids of each side, and places in the ids of the source side followed by those of the target.
+
+    `complete`: whether each side has all ids, not only those of its column.
+    """
+    used = np.ones((2, len(ids)), bool) if complete else _used(ids, places)
+    ranks = (np.cumsum(used, dtype=np.int32) - 1).reshape(used.shape)
+    own = [ids.filter(pa.array(on_side)) for on_side in used]
+    return own, np.stack([ranks[0, places[0]], ranks[1, places[1]]])
+
+
+def number_ids(source: pa.Array, target: pa.Array) -> tuple[pa.Array, Places]:
     """Sorted distinct ids of both ends, and each end as a place among them."""
     encoded = pa.concat_arrays([source, target]).dictionary_encode()
     order = pc.array_sort_indices(encoded.dictionary)
@@ -138,6 +193,12 @@ def number_ids(source: pa.Array, target: pa.Array) -> tuple[pa.Array, npt.NDArra
     ranks[to_numpy(order)] = np.arange(len(order), dtype=np.int32)
     places = ranks[to_numpy(encoded.indices)].reshape(2, -1)
     return encoded.dictionary.take(order), places
+
+
+def latest_time(scanned: StageResult) -> float:
+    """Latest time of all edges that were accepted."""
+    found = [stats["latest"] for stats in scanned.stats.values()]
+    return max(float(time) for time in found if time is not None)
 
 
 def chunk_names(scanned: StageResult) -> list[str]:

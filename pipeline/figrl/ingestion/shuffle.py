@@ -17,8 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from figrl.engine.stage import Block, Memory, Stage, Stats
+from figrl.ingestion.decay import Decay
 from figrl.ingestion.scan import Chunk
-from figrl.store.files import get, load_array, put
+from figrl.store.files import exists, get, load_array, put
 from figrl.store.ids import IdIndex, map_ids
 
 RELABEL_BYTES_PER_EDGE = 160
@@ -29,13 +30,15 @@ RELABEL_BYTES_PER_EDGE = 160
 class Shuffle:
     """Files that carry edges from chunks to row blocks; parameters shared by all chunks.
 
-    `block_rows`: rows in a block, a power of two.
+    `block_rows`: rows in a block, a power of two. `weighted`: whether edges have weights, given or
+    from their age. `decay`: how weights decay; None if they do not.
     """
 
     folder: Path
     index: IdIndex
     block_rows: int
     weighted: bool
+    decay: Decay | None = None
 
     @property
     def blocks(self) -> int:
@@ -78,8 +81,9 @@ def relabel_stage(shuffle: Shuffle, scan: Path, names: Sequence[str], chunk_edge
 
 def relabel_chunk(shuffle: Shuffle, chunk: Chunk) -> Stats:
     """Turn a chunk's ids into rows and write both directions of its edges, ordered by block."""
-    rows_of_ids = shuffle.index.rows_of(map_ids(chunk.ids))
-    ends = rows_of_ids[load_array(chunk.places)]
+    index = shuffle.index
+    rows_by_side = [index.rows_of(map_ids(chunk.ids(side)), side) for side in index.sides]
+    ends = np.concatenate(rows_by_side)[load_array(chunk.places)]
     # The directions of an edge are adjacent and the sort is stable, so repeated edges stay in the
     # order of the input, whichever way round they are written, and their weights are summed in
     # that order for both ends: the stored matrix is symmetric to the last bit.
@@ -93,7 +97,16 @@ def relabel_chunk(shuffle: Shuffle, chunk: Chunk) -> Stats:
     keys = (rows % shuffle.block_rows) << shuffle.column_bits | columns
     written: dict[str, npt.NDArray[Any]] = {"keys": keys[order], "starts": starts}
     if shuffle.weighted:
-        written["weights"] = np.repeat(load_array(chunk.weights), 2)[order]
+        written["weights"] = np.repeat(_weights(shuffle, chunk), 2)[order]
     for name, values in written.items():
         put(shuffle.folder / f"{chunk.name}.{name}", values.view(np.uint8).data)
     return {"written_bytes": sum(values.nbytes for values in written.values())}
+
+
+def _weights(shuffle: Shuffle, chunk: Chunk) -> npt.NDArray[np.float64]:
+    """Weights of a chunk's edges, decayed by their age."""
+    given = load_array(chunk.weights) if exists(chunk.weights) else None
+    if shuffle.decay is None:
+        assert given is not None
+        return given
+    return shuffle.decay.apply(load_array(chunk.times), given)

@@ -1,14 +1,12 @@
-"""What text says: as a number, as an integer id, and as the names of columns."""
+"""What the beginning of a file says: the kind of its ids, and the columns that are used."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import BinaryIO, cast
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from figrl.errors import BadInputError
 from figrl.ingestion.kernels import parse_integers
@@ -16,7 +14,6 @@ from figrl.ingestion.options import IngestOptions
 from figrl.store.ids import IdKind, string_buffers
 
 HEAD_BYTES = 64 << 10
-_NUMBER = r"[+-]?((\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|(?i:inf|infinity|nan))"
 
 
 def open_bytes(path: str) -> BinaryIO:
@@ -24,20 +21,6 @@ def open_bytes(path: str) -> BinaryIO:
     if path.endswith(".gz"):
         return cast("BinaryIO", pa.input_stream(path, compression="gzip"))
     return Path(path).open("rb")
-
-
-def is_number(text: str) -> bool:
-    """Whether a text is a number, finite or not."""
-    return re.fullmatch(_NUMBER, text, re.ASCII) is not None
-
-
-def parse_numbers(texts: pa.Array) -> pa.Array:
-    """Texts as float64; null where one is not a number."""
-    try:
-        return texts.cast(pa.float64())
-    except pa.ArrowInvalid:
-        good = pc.match_substring_regex(texts, f"^({_NUMBER})$")
-        return pc.if_else(good, texts, pa.scalar(None, texts.type)).cast(pa.float64())
 
 
 def guess_id_kind(ids: Sequence[str], options: IngestOptions) -> IdKind:
@@ -49,8 +32,8 @@ def guess_id_kind(ids: Sequence[str], options: IngestOptions) -> IdKind:
 
 
 def choose_columns(path: str, names: Sequence[str], options: IngestOptions) -> list[str]:
-    """Names of the columns of source, target and perhaps weight."""
-    given = {"source": options.source, "target": options.target, "weight": options.weight}
+    """Names of the columns of source, target and perhaps weight, which is not that of times."""
+    given = {name: getattr(options, name) for name in ("source", "target", "weight", "time")}
     shown = ", ".join(names) or "none"
     for option, name in given.items():
         if name is not None and name not in names:
@@ -68,11 +51,19 @@ def choose_columns(path: str, names: Sequence[str], options: IngestOptions) -> l
     if options.weight is not None:
         chosen.append(options.weight)
     elif options.source is None and options.target is None:
-        chosen += names[2:3]
-    for name in chosen:
-        if chosen.count(name) > 1 or names.count(name) > 1:
+        chosen += [name for name in names if name != options.time][2:3]
+    used = [*chosen, *([] if options.time is None else [options.time])]
+    for name in used:
+        if used.count(name) > 1 or names.count(name) > 1:
             raise BadInputError(
                 f"{path}: column '{name}' would be used twice. Its columns are: {shown}. Name "
-                "different ones with --source, --target and --weight."
+                "different ones with --source, --target, --weight and --time."
             )
     return chosen
+
+
+def columns_read(
+    chosen: Sequence[str], options: IngestOptions, *, weighted: bool
+) -> tuple[str, ...]:
+    """Names of the columns that are read, in the order of their roles."""
+    return (*chosen[: 3 if weighted else 2], *([] if options.time is None else [options.time]))

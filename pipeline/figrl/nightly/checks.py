@@ -147,17 +147,24 @@ def check_block(task: CheckTask, block: int) -> Stats:
     matrix, height = open_matrix(task.vectors), task.chunk_rows
     buffer = np.empty((min(height, stop - start), task.dim), np.float32)
     queries = load_array(task.work / "sample.npy")
+    path, chunk = task.graph.degrees_path, task.graph.block_rows
+    degrees = read_range(path, start, stop, chunk=chunk, dtype=np.float64)
+    # In a directed graph a node that is never a target has zeros there, and none is missing.
+    expected = (degrees > 0) | (task.graph.kind != "directed")
     non_finite = zero = 0
     nearest: list[Found] = []
     for begin in range(start, stop, height):
         rows = matrix.read((begin, 0), buffer[: min(height, stop - begin)])
         non_finite += int((~np.isfinite(rows).all(axis=1)).sum())
-        zero += int((~rows.any(axis=1)).sum())
-        nearest.append(search_vectors([(begin, rows)], queries, NEAREST + 1, task.metric))
-        nearest = [merge_found(nearest, NEAREST + 1)]
+        zero += int((~rows.any(axis=1) & expected[begin - start :][: len(rows)]).sum())
+        for side, first, last in task.graph.index.cut_by_side(begin, begin + len(rows)):
+            piece = first, rows[first - begin : last - begin]
+            found = search_vectors([piece], queries, NEAREST + 1, task.metric)
+            if side is not None:
+                # Neighbours in the graph are on the other side, so only that is searched.
+                found.scores[task.graph.index.sides_at(task.sample) == side] = -np.inf
+            nearest = [merge_found([*nearest, found], NEAREST + 1)]
     save_array(task.nearest(block), np.stack([nearest[0].scores, nearest[0].rows]))
-    path, chunk = task.graph.degrees_path, task.graph.block_rows
-    degrees = read_range(path, start, stop, chunk=chunk, dtype=np.float64)
     bins = np.ceil(np.log2(np.maximum(degrees, 1.0))).astype(np.int64)
     counts = np.bincount(bins.clip(max=DEGREE_BINS - 1), minlength=DEGREE_BINS)
     return {"non_finite": non_finite, "zero": zero, "degrees": counts.tolist()}

@@ -11,7 +11,7 @@ import distributed
 
 from figrl.engine.logs import logging_to
 from figrl.engine.session import Session
-from figrl.errors import FigrlError
+from figrl.errors import ConfigError, FigrlError
 from figrl.ingestion.ingest import ingest_graph, inspect_files
 from figrl.nightly.checks import measure_run, stored_measures
 from figrl.nightly.config import ReindexConfig, source_files
@@ -28,6 +28,7 @@ from figrl.store.graph import Graph, open_graph
 from figrl.store.ids import IdKind, check_id_kind
 from figrl.store.layout import StorePaths, read_manifest, store_paths
 from figrl.store.lock import Lock
+from figrl.store.sides import GraphKind
 
 
 def run_reindex(
@@ -95,8 +96,10 @@ class _Night:
             new.lease.release()
 
     def _ingest(self, published: Embedding | None) -> Graph:
-        """Store the graph of the sources, whose ids have to be of the published type."""
+        """Store the graph of the sources; its kind and its type of ids are those published."""
         options = self.config.ingest
+        if published is not None:
+            _check_kind(options.kind, published)
         sources = inspect_files(self.client, source_files(self.config), options)
         for source in sources:
             # Whether ids in text are integers is only known when all of it is read.
@@ -215,3 +218,12 @@ def _check_id_kind(where: str, kind: IdKind, published: Embedding | None) -> Non
         )
         owner = f"the published run {published.run}"
         check_id_kind(where, kind, published.graph.id_kind, owner=owner, remedy=remedy)
+
+
+def _check_kind(kind: GraphKind, published: Embedding) -> None:
+    """A graph of another kind has other nodes, not new ones."""
+    if kind != published.graph.kind:
+        raise ConfigError(
+            f"ingest.kind is {kind}, but the graph of the published run {published.run} is "
+            f"{published.graph.kind}. Set ingest.kind back, or start a new store."
+        )

@@ -111,8 +111,7 @@ def _pairs(task: AlignTask, block: int) -> Iterator[tuple[npt.NDArray[np.int64],
     new = task.folder / "embedding"
     height = open_matrix(new).chunks[0]
     for begin in range(start, stop, height):
-        ids = task.graph.index.ids_of(begin, min(begin + height, stop))
-        found = task.old_graph.index.rows_of(ids)
+        found = task.graph.index.match(begin, min(begin + height, stop), task.old_graph.index)
         here = np.flatnonzero(found >= 0)
         yield here + begin, take_rows(new, here + begin), take_rows(task.old, found[here])
 

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import html
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from figrl.errors import BadInputError
+from figrl.serve.lookup import Ids, check_side, find_rows
 from figrl.serve.overlay import Overlay, open_overlay
 from figrl.serve.search import Metric
 from figrl.store.graph import Graph, open_graph
-from figrl.store.ids import id_type, sorted_ids
 from figrl.store.layout import PathLike, StorePaths, check_finished, existing_store, read_manifest
 from figrl.store.lease import Lease
 from figrl.store.matrix import Floats, take_rows
+from figrl.store.sides import Side
 from figrl.units import human_bytes, human_seconds
 
 if TYPE_CHECKING:
@@ -92,9 +93,15 @@ class Embedding:
         certificate = self.manifest["certificate"]
         return None if certificate is None else np.asarray(certificate["eigenvalues"])
 
-    def ids(self, start: int = 0, stop: int | None = None) -> pa.Array:
-        """Ids of the rows from `start` up to `stop`; by default all, which have to fit memory."""
-        return self.graph.index.ids_of(start, self.graph.nodes if stop is None else stop)
+    def ids(self, start: int = 0, stop: int | None = None, *, side: Side | None = None) -> pa.Array:
+        """Ids of the rows from `start` up to `stop`; by default all, which have to fit memory.
+
+        With a side, rows are counted from its first; row 0 of the target side is row
+        ``graph.target_start`` of `vectors`.
+        """
+        check_side(self.graph, side)
+        first, end = self.graph.index.side_range(side)
+        return self.graph.index.ids_of(first + start, end if stop is None else first + stop)
 
     def ids_at(self, rows: npt.NDArray[np.int64]) -> list[Any]:
         """Ids of some rows; nodes folded in since come after the learnt ones."""
@@ -105,13 +112,24 @@ class Embedding:
             found[newer] = self.overlay.index.take(rows[newer] - self.graph.nodes)
         return found.tolist()
 
-    def lookup(self, ids: Sequence[int] | Sequence[str]) -> Floats:
+    def sides_at(self, rows: npt.NDArray[np.int64]) -> list[Side] | None:
+        """Sides of some rows; None in an undirected graph."""
+        if not self.graph.has_sides:
+            return None
+        sides = self.graph.index.sides_at(rows)
+        if self.overlay is not None:
+            sides[rows >= self.graph.nodes] = self.overlay.side
+        return cast("list[Side]", sides.tolist())
+
+    def lookup(self, ids: Ids, side: Side | None = None) -> Floats:
         """Vectors of some nodes.
 
         Parameters
         ----------
         ids : sequence of int or str
             Of the graph's id type, in any order, with or without repeats.
+        side : "source" or "target", optional
+            Of a bipartite or directed graph; may be left out for ids that only one side has.
 
         Returns
         -------
@@ -121,12 +139,14 @@ class Embedding:
         ------
         KeyError
             If neither the graph nor the overlay has one of the ids.
+        ConfigError
+            If no side is given for an id that both sides have, or one where there are none.
 
         Examples
         --------
         >>> figrl.open_store("store").embedding().lookup(["alice", "bob"])  # doctest: +SKIP
         """
-        return self.vectors_at(self.rows_of(ids))
+        return self.vectors_at(self.rows_of(ids, side))
 
     def vectors_at(self, rows: npt.NDArray[np.int64]) -> Floats:
         """Vectors of some rows."""
@@ -137,30 +157,14 @@ class Embedding:
             vectors[~learnt] = self.overlay.take(rows[~learnt] - self.graph.nodes)
         return vectors
 
-    def rows_of(self, ids: Sequence[int] | Sequence[str]) -> npt.NDArray[np.int64]:
-        """Rows of some nodes; nodes folded in since come after the learnt ones."""
-        if isinstance(ids, str | bytes):
-            raise TypeError(f"ids have to be a sequence; write [{ids!r}] for one.")
-        try:
-            wanted = pa.array(ids, id_type(self.graph.id_kind))
-        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-            kind = {"int": "integers", "string": "strings"}[self.graph.id_kind]
-            raise KeyError(f"the ids of this graph are {kind}: {error}") from error
-        distinct = sorted_ids(wanted.unique())
-        found = self.graph.index.rows_of(distinct)
-        if self.overlay is not None and (found < 0).any():
-            newer = self.overlay.index.rows_of(distinct.filter(pa.array(found < 0)))
-            found[found < 0] = np.where(newer >= 0, newer + self.graph.nodes, -1)
-        if (found < 0).any():
-            missing = distinct.filter(pa.array(found < 0))
-            shown = ", ".join(repr(value) for value in missing.slice(0, 5).to_pylist())
-            raise KeyError(f"{len(missing)} of the ids are not in the graph: {shown}")
-        places = pa.compute.index_in(wanted, value_set=distinct).to_numpy()
-        rows: npt.NDArray[np.int64] = found[places]
-        return rows
+    def rows_of(self, ids: Ids, side: Side | None = None) -> npt.NDArray[np.int64]:
+        """Rows of some nodes; nodes folded in since come after the learnt ones. See `lookup`."""
+        return find_rows(self.graph, self.overlay, ids, side)
 
-    def __getitem__(self, node: int | str) -> Floats:
-        vector: Floats = self.lookup([node])[0]  # type: ignore[arg-type]
+    def __getitem__(self, node: int | str | tuple[int | str, Side]) -> Floats:
+        """Vector of a node, named by its id or by ``(id, side)``."""
+        name, side = node if isinstance(node, tuple) else (node, None)
+        vector: Floats = self.lookup([name], side)[0]  # type: ignore[arg-type]
         return vector
 
     def __len__(self) -> int:
@@ -171,6 +175,7 @@ class Embedding:
         return {
             "run": self.run,
             "nodes": f"{self.graph.nodes:,}",
+            **{f"{side} nodes": f"{count:,}" for side, count in self.graph.side_nodes().items()},
             "edges": f"{self.graph.edges:,}",
             **({} if self.overlay is None else {"folded in since": f"{len(self.overlay):,}"}),
             "dimensions": str(self.dim),

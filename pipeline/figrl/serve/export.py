@@ -1,4 +1,4 @@
-"""Vectors as Parquet: id, and the vector as a fixed-size list of floats."""
+"""Vectors as Parquet: id, side where nodes have sides, and the vector as a list of floats."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ from figrl.serve.overlay import Overlay
 from figrl.store.arrays import open_zarr
 from figrl.store.files import atomic_write, delete, digest, size_bytes
 from figrl.store.graph import Graph
-from figrl.store.ids import map_ids, parquet_id_type, range_path
+from figrl.store.ids import map_ids, range_path
 from figrl.store.layout import PathLike, existing_store
 from figrl.store.matrix import Floats
+from figrl.store.sides import node_columns
 from figrl.units import parse_memory
 
 _ID_BYTES = 64
@@ -42,6 +43,8 @@ def export(
     client: distributed.Client | None = None,
 ) -> Path:
     """Write the vectors of a run as Parquet: ``id``, ``vector``.
+
+    Of a bipartite or directed graph: ``id``, ``side``, ``vector``.
 
     Parameters
     ----------
@@ -163,30 +166,31 @@ def export_shard(task: ExportTask, number: int) -> Stats:
     start = number * task.shard_rows
     stop = min(start + task.shard_rows, task.graph.nodes)
     cuts = pairwise([*range(start, stop, height), stop])
-    pieces = ((task.graph.index.ids_of(a, b), np.asarray(embedding[a:b])) for a, b in cuts)
+    pieces = ((task.graph.node_columns(a, b), np.asarray(embedding[a:b])) for a, b in cuts)
     return write_vectors(part_path(task.parts, number), task.graph, dim, pieces)
 
 
 def export_part(task: ExportTask, number: int, overlay: Overlay, part: int) -> Stats:
     """Write ids and vectors of a part of an overlay."""
-    piece = map_ids(range_path(overlay.path / "ids", part)), overlay.part(part)
+    names = node_columns(map_ids(range_path(overlay.path / "ids", part)), overlay.side)
+    piece = names, overlay.part(part)
     return write_vectors(part_path(task.parts, number), task.graph, overlay.dim, [piece])
 
 
 def vectors_schema(graph: Graph, dim: int) -> pa.Schema:
     """Columns of exported vectors."""
-    return pa.schema({"id": parquet_id_type(graph.id_kind), "vector": pa.list_(pa.float32(), dim)})
+    return pa.schema({**graph.node_fields, "vector": pa.list_(pa.float32(), dim)})
 
 
 def write_vectors(
-    path: Path, graph: Graph, dim: int, pieces: Iterable[tuple[pa.Array, Floats]]
+    path: Path, graph: Graph, dim: int, pieces: Iterable[tuple[list[pa.Array], Floats]]
 ) -> Stats:
-    """Write ids and vectors to a Parquet file, a row group for each piece."""
+    """Write names and vectors of nodes to a Parquet file, a row group for each piece."""
     schema, rows = vectors_schema(graph, dim), 0
     with atomic_write(path) as aside, pq.ParquetWriter(aside, schema, use_dictionary=False) as out:
-        for ids, vectors in pieces:
+        for (ids, *sides), vectors in pieces:
             flat = pa.array(np.ascontiguousarray(vectors).reshape(-1))
             column = pa.FixedSizeListArray.from_arrays(flat, dim)
-            out.write_table(pa.table([ids.cast(schema.field("id").type), column], schema))
+            out.write_table(pa.table([ids.cast(schema.field("id").type), *sides, column], schema))
             rows += len(ids)
     return {"rows": rows, "read_bytes": rows * dim * 4, "written_bytes": size_bytes(path)}

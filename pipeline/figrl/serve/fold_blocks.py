@@ -35,6 +35,7 @@ from figrl.store.files import load_array, save_array
 from figrl.store.graph import ROW_GROUP_EDGES, Graph
 from figrl.store.ids import group_places, map_ids, range_path
 from figrl.store.matrix import Floats
+from figrl.store.sides import Side, node_columns, other_side
 
 BLOCK_ROWS = 1 << 15
 """Rows of the small graph that one task folds in."""
@@ -63,7 +64,8 @@ class FoldTask:
     `extended`: whether degrees of known nodes include the new edges. `recompute`: whether known
     nodes in the source column are folded in too. `spec`: spec of the run. `smoothed`: whether its
     vectors are. `rounds`: times that vectors are computed; from the second on also from those of
-    new nodes.
+    new nodes. `side`: side of the new nodes; None without sides. Where there are sides, the new
+    nodes are the source side of `new`.
     """
 
     known: Graph
@@ -76,6 +78,11 @@ class FoldTask:
     spec: EmbedSpec
     smoothed: bool
     rounds: int = 1
+    side: Side | None = None
+
+    def known_side(self, side: Side | None) -> Side | None:
+        """Side of the stored graph that a side of the small graph belongs to."""
+        return self.side if side != "target" or self.side is None else other_side(self.side)
 
     def of_round(self, number: int, block: int) -> Path:
         """Vectors of a round but the last; of round 0: sums over known nodes."""
@@ -137,9 +144,13 @@ def fold_stages(task: FoldTask, memory: Memory) -> Stages[Stats]:
 def match_range(task: FoldTask, number: int) -> Stats:
     """Look up a range of the small graph's ids in the stored graph."""
     ids = map_ids(range_path(task.new.path / "ids", number))
-    rows = task.known.index.rows_of(ids)
+    side = task.new.index.side_of_range(number)
+    rows = task.known.index.rows_of(ids, task.known_side(side))
     work = task.new.path / "work"
-    sources = flag_sources(work / "scan", work / "bounds.arrow", number, ids)
+    if side is None:
+        sources = flag_sources(work / "scan", work / "bounds.arrow", number, ids)
+    else:
+        sources = np.full(len(ids), side == "source")
     save_array(task.folder / f"known-{number:06d}.npy", rows)
     save_array(task.folder / f"source-{number:06d}.npy", sources)
     return {
@@ -309,5 +320,5 @@ def _write_round(task: FoldTask, number: int, block: int, wanted: Mask, vectors:
         save_array(task.of_round(number, block), vectors)
         return
     ids = task.new.index.ids_of(*task.new.block_range(block)).filter(pa.array(wanted))
-    piece = ids, vectors[wanted]
+    piece = node_columns(ids, task.side), vectors[wanted]
     write_vectors(part_path(task.parts, block), task.known, vectors.shape[1], [piece])

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import distributed
 import pyarrow as pa
@@ -28,10 +28,12 @@ from figrl.serve.delivery import check_target, create_parts, deliver, forget_del
 from figrl.serve.embedding import Embedding, facts_html, open_store
 from figrl.serve.export import vectors_schema
 from figrl.serve.fold_blocks import BLOCK_ROWS, FoldTask, fold_memory, fold_stages
+from figrl.serve.lookup import check_side
 from figrl.store.files import copy, delete, digest, exists
 from figrl.store.graph import graph_from_manifest
 from figrl.store.ids import check_id_kind
 from figrl.store.layout import PathLike, store_paths
+from figrl.store.sides import Side
 from figrl.units import human_bytes
 
 _INPUT_COUNTS = ("rows_read", "rows_rejected", "self_loops_dropped", "repeated_edges_merged")
@@ -40,6 +42,13 @@ _INPUT_COUNTS = ("rows_read", "rows_rejected", "self_loops_dropped", "repeated_e
 class FoldInOptions(Options):
     """Options of fold-in."""
 
+    added_later: ClassVar[frozenset[str]] = frozenset({"side"})
+
+    side: Side | None = Field(
+        None,
+        description="Side of the new nodes in a bipartite or directed graph; the known ones are on "
+        "the other. Default there: source.",
+    )
     source: str | None = Field(None, description="Column of new nodes; default: the first.")
     target: str | None = Field(None, description="Column of known nodes; default: the second.")
     weight: str | None = Field(
@@ -72,7 +81,8 @@ class FoldedNodes:
     Attributes
     ----------
     path : Path
-        Parquet file or folder with the columns ``id`` and ``vector``.
+        Parquet file or folder with the columns ``id``, ``side`` where nodes have sides, and
+        ``vector``.
     counts : dict
         Nodes folded in, and edges and nodes that were left out, by reason.
     """
@@ -124,8 +134,8 @@ def fold_in(
     memory_limit : str or int, optional
         Memory that each worker process may use, such as ``"2GB"``.
     **options
-        Fields of `figrl.serve.fold_in.FoldInOptions`: ``source``, ``target``, ``weight``,
-        ``on_bad_edges``, ``degrees``, ``known``, ``rounds``.
+        Fields of `figrl.serve.fold_in.FoldInOptions`: ``side``, ``source``, ``target``,
+        ``weight``, ``on_bad_edges``, ``degrees``, ``known``, ``rounds``.
 
     Returns
     -------
@@ -157,13 +167,13 @@ def run_fold_in(
     out = out.absolute()
     embedding = open_store(store).embedding(run)
     files = find_files(edges)
-    job = FoldIn(embedding, config)
+    job = FoldIn(embedding, config).with_side()
     with session.open() as client:
         memory = session.memory(client)
         job.check_memory(memory)
         sources = job.inspect(client, files)
         read = ingest_identity(sources, job.reading)
-        identity = digest([read, config.significant(), embedding.run, str(out)])
+        identity = digest([read, job.config.significant(), embedding.run, str(out)])
         folder = store_paths(store).work / f"fold-in-{identity}"
         check_target(out, folder, overwrite=overwrite)
         parts = parts_beside(out, folder)
@@ -191,11 +201,19 @@ class FoldIn:
     embedding: Embedding
     config: FoldInOptions
 
+    def with_side(self) -> FoldIn:
+        """The same with the side of the new nodes filled in, where nodes have sides."""
+        graph, side = self.embedding.graph, self.config.side
+        check_side(graph, side, "--side")
+        options = self.config.model_copy(update={"side": side or graph.index.sides[0]})
+        return FoldIn(self.embedding, options)
+
     @property
     def reading(self) -> IngestOptions:
-        """How the edges are ingested as a small graph of their own."""
+        """How the edges are ingested as a small graph of their own, the new nodes as sources."""
         columns = self.config.model_dump(include={"source", "target", "weight", "on_bad_edges"})
-        return IngestOptions(ids=self.embedding.graph.id_kind, block_rows=BLOCK_ROWS, **columns)
+        graph = self.embedding.graph
+        return IngestOptions(ids=graph.id_kind, kind=graph.kind, block_rows=BLOCK_ROWS, **columns)
 
     @property
     def memory(self) -> Memory:
@@ -234,7 +252,8 @@ class FoldIn:
         """Write the vectors of new nodes to parts; return counts of nodes and edges by outcome."""
         embedding, config, folder = self.embedding, self.config, runner.marks.parent
         graph_runner = runner.beside(folder / "graph" / "work" / "marks")
-        facts = build_graph(graph_runner, sources, self.reading, memory, folder / "graph")
+        read = (sources, self.reading, memory, folder / "graph")
+        facts = build_graph(graph_runner, *read, both_sides=False)
         create_parts(parts)
         task = FoldTask(
             known=embedding.graph,
@@ -247,6 +266,7 @@ class FoldIn:
             spec=EmbedSpec(**embedding.manifest["spec"]),
             smoothed=embedding.manifest["smoothing_steps"] > 0,
             rounds=config.rounds,
+            side=config.side,
         )
         counts = runner.run(fold_stages(task, self.memory))
         return counts | {name: facts[name] for name in _INPUT_COUNTS}

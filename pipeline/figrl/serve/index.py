@@ -1,10 +1,12 @@
 """An index for approximate search, built by a job and stored with the run (needs ``figrl[ann]``).
 
-A shard has at most as many vectors as fit the memory of a worker; a search asks all shards.
+A shard has at most as many vectors as fit the memory of a worker, all of one side where nodes have
+sides; a search asks the shards of the nodes that are searched.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,18 +17,23 @@ import numpy as np
 from figrl.engine.cluster import ClusterMemory
 from figrl.engine.runner import ClusterRunner
 from figrl.engine.session import Session
-from figrl.engine.stage import Memory, Stage, Stages, Stats, numbered
+from figrl.engine.stage import Block, Memory, Stage, Stages, Stats
 from figrl.engine.worker import worker_state
 from figrl.errors import BadInputError, ConfigError
 from figrl.serve.embedding import Embedding
+from figrl.serve.overlay import Overlay
 from figrl.serve.search import Found, Metric, merge_found, prepared, search_vectors
 from figrl.store.files import atomic_write, delete, exists, read_json, size_bytes, write_json
+from figrl.store.graph import Graph
 from figrl.store.matrix import Floats, open_matrix
 
 _LINK_BYTES = 400
 """Memory of a vector's links in the graph of the index, with room to grow."""
 
 _MIN_SHARD_ROWS = 1 << 14
+Shard = tuple[int, int]
+"""Rows that are indexed together: the first, and the one after the last."""
+
 _CONNECTIVITY, _EFFORT_BUILD, _EFFORT_SEARCH = 16, 128, 1024
 
 
@@ -49,7 +56,7 @@ def build_index(
     folder, agreed = embedding.path / "index", work / "shard-rows.json"
     if has_index(embedding.path):
         return
-    # Marks of an earlier attempt are valid for shards of the size that it chose.
+    # Marks of an earlier attempt vouch for shards of the size that it chose.
     if not exists(agreed):
         write_json(agreed, _shard_rows(embedding, session.memory(client)))
     rows = int(read_json(agreed))
@@ -71,19 +78,31 @@ def _shard_rows(embedding: Embedding, memory: ClusterMemory) -> int:
     return max(min(fitting, wanted), _MIN_SHARD_ROWS)
 
 
+def shard_cuts(graph: Graph, shard_rows: int) -> list[Shard]:
+    """Rows of each shard."""
+    return [
+        (start, min(start + shard_rows, stop))
+        for _, first, stop in graph.index.cut_by_side(0, graph.nodes)
+        for start in range(first, stop, shard_rows)
+    ]
+
+
 def index_stages(embedding: Embedding, folder: Path, shard_rows: int) -> Stages[int]:
     """Build all shards; return their number."""
-    vectors, shards = embedding.path / "embedding", -(-embedding.graph.nodes // shard_rows)
+    vectors, shards = embedding.path / "embedding", shard_cuts(embedding.graph, shard_rows)
     # Besides the shard, a chunk of vectors is held: as read, and normalised.
     chunk_bytes = 2 * 4 * embedding.dim * embedding.chunk_rows
     yield Stage(
         "index",
         build_shard,
-        numbered(vectors, shards, folder, shard_rows, embedding.metric),
+        tuple(
+            Block(f"{number:06d}", (vectors, shard, shard_path(folder, number), embedding.metric))
+            for number, shard in enumerate(shards)
+        ),
         memory=Memory(task_bytes=shard_rows * _row_bytes(embedding.dim) + chunk_bytes),
         reads=(vectors,),
     )
-    return shards
+    return len(shards)
 
 
 def _empty(dim: int, metric: Metric) -> Any:
@@ -102,11 +121,10 @@ def shard_path(folder: Path, number: int) -> Path:
     return folder / f"{number:06d}.usearch"
 
 
-def build_shard(vectors: Path, number: int, folder: Path, shard_rows: int, metric: Metric) -> Stats:
+def build_shard(vectors: Path, shard: Shard, path: Path, metric: Metric) -> Stats:
     """Index the vectors of a shard, a chunk at a time."""
     matrix = open_matrix(vectors)
-    start = number * shard_rows
-    stop = min(start + shard_rows, matrix.shape[0])
+    start, stop = shard
     index = _empty(matrix.shape[1], metric)
     height = matrix.chunks[0]
     buffer = np.empty((height, matrix.shape[1]), np.float32)
@@ -116,7 +134,6 @@ def build_shard(vectors: Path, number: int, folder: Path, shard_rows: int, metri
         keys = np.arange(begin + low, begin + high, dtype=np.uint64)
         # One thread, so that the order of insertion and hence the index are deterministic.
         index.add(keys, prepared(rows[low:high], metric), threads=1)
-    path = shard_path(folder, number)
     with atomic_write(path) as aside:
         index.save(str(aside))
     return {"rows": stop - start, "written_bytes": size_bytes(path)}
@@ -134,10 +151,13 @@ def _open_shard(path: Path, dim: int, metric: Metric) -> Any:
     return index
 
 
-def search_index(run: Path, queries: Floats, count: int, metric: Metric) -> Found:
-    """Search the index of a run, which may miss some of the best rows."""
+def search_index(
+    run: Path, queries: Floats, count: int, metric: Metric, shards: Sequence[int] | None = None
+) -> Found:
+    """Search some shards of a run's index, by default all; some of the best rows may be missed."""
     parts = []
-    for number in range(read_json(run / "index" / "index.json")["shards"]):
+    every = range(read_json(run / "index" / "index.json")["shards"])
+    for number in every if shards is None else shards:
         path = shard_path(run / "index", number)
         index = worker_state().opened(path, partial(_open_shard, path, queries.shape[1], metric))
         matches = index.search(queries, count)
@@ -150,17 +170,24 @@ def search_index(run: Path, queries: Floats, count: int, metric: Metric) -> Foun
     return merge_found(parts, count)
 
 
-def search_run(embedding: Embedding, queries: Floats, count: int) -> Found:
-    """Search the index of a run; all nodes folded in since, which are few, are compared."""
+def search_run(
+    embedding: Embedding, overlay: Overlay | None, queries: Floats, count: int, among: Shard
+) -> Found:
+    """Search the index of a run; the nodes of an overlay, which are few, are all compared.
+
+    `among`: rows that are searched, those of whole sides.
+    """
     if not has_index(embedding.path):
         raise BadInputError(
             f"Run {embedding.run} has no index. Set 'index: approximate' in the configuration of "
             "figrl reindex, or search exactly."
         )
+    cuts = shard_cuts(embedding.graph, read_json(embedding.path / "index/index.json")["shard_rows"])
+    shards = [i for i, (start, stop) in enumerate(cuts) if among[0] <= start < stop <= among[1]]
     metric = embedding.metric
-    found = search_index(embedding.path, queries, count, metric)
-    if embedding.overlay is None:
+    found = search_index(embedding.path, queries, count, metric, shards)
+    if overlay is None:
         return found
-    pieces = embedding.overlay.pieces(first_row=embedding.graph.nodes)
+    pieces = overlay.pieces(first_row=embedding.graph.nodes)
     newer = search_vectors(pieces, prepared(queries, metric), count, metric)
     return merge_found([found, newer], count)

@@ -1,19 +1,25 @@
-"""Nearest neighbours of nodes: by cosine, or by dot product for the product representation."""
+"""Nearest neighbours of nodes, by cosine, or by dot product for the product representation."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Literal
 
 import distributed
 import numpy as np
 import pyarrow as pa
 
-from figrl.serve.embedding import open_store
+from figrl.serve.embedding import Embedding, open_store
 from figrl.serve.index import search_run
-from figrl.serve.search import search
+from figrl.serve.lookup import check_side
+from figrl.serve.search import Found, Rows, nothing_found, search
 from figrl.store.ids import parquet_id_type
 from figrl.store.layout import PathLike
+from figrl.store.matrix import Floats
+from figrl.store.sides import SIDES, Side, other_side
+
+Among = Literal["source", "target", "all"]
 
 
 def neighbors(
@@ -22,12 +28,12 @@ def neighbors(
     *,
     count: int = 10,
     run: str | None = None,
+    side: Side | None = None,
+    among: Among | None = None,
     approximate: bool = False,
     client: distributed.Client | None = None,
 ) -> pa.Table:
-    """Find the nodes whose vectors lie nearest.
-
-    By cosine; for vectors of the product representation by dot product.
+    """Find the nodes whose vectors lie nearest, by cosine.
 
     Parameters
     ----------
@@ -38,6 +44,10 @@ def neighbors(
         Number of neighbours of each.
     run : str, optional
         By default the published run.
+    side : "source" or "target", optional
+        Side of `ids` in a bipartite or directed graph; may be left out if only one side has them.
+    among : "source", "target" or "all", optional
+        Nodes that are searched; by default those of the other side, such as the items for a user.
     approximate : bool
         Search the index that re-indexing builds, which may miss some; else all vectors are
         compared.
@@ -47,7 +57,8 @@ def neighbors(
     Returns
     -------
     pyarrow.Table
-        ``id``, ``rank`` from 1 on, ``neighbor``, and ``cosine`` or ``dot``.
+        ``id``, ``rank`` from 1 on, ``neighbor``, and ``cosine`` or, for the product
+        representation, ``dot``. Where nodes have sides also ``side`` and ``neighbor_side``.
 
     Raises
     ------
@@ -59,23 +70,62 @@ def neighbors(
     >>> figrl.neighbors("store", ["alice", "bob"], count=5).to_pandas()  # doctest: +SKIP
     """
     embedding = open_store(Path(store)).embedding(run)
-    own = embedding.rows_of(ids)
-    queries, metric = embedding.vectors_at(own), embedding.metric
-    if approximate:
-        found = search_run(embedding, queries, count + 1)
-    else:
-        vectors = embedding.path / "embedding"
-        found = search(vectors, embedding.overlay, queries, count + 1, metric, client)
+    if among != "all":
+        check_side(embedding.graph, among, "among")
+    own = embedding.rows_of(ids, side)
+    queries = embedding.vectors_at(own)
+    found = nothing_found(own.size, count + 1)
+    for searched, places in _searches(embedding, own, among):
+        part = _search(embedding, queries[places], count + 1, searched, approximate, client)
+        found.scores[places], found.rows[places] = part.scores, part.rows
     others = (found.rows != own[:, None]) & (found.rows >= 0)
     # A query that is not among its own results has one too many.
     others &= np.cumsum(others, axis=1) <= count
     query, place = np.nonzero(others)
+    near = found.rows[others]
     kind = parquet_id_type(embedding.graph.id_kind)
+    names, sides = pa.array(ids, kind).take(pa.array(query)), embedding.sides_at(own[query])
     columns = {
-        "id": pa.array(ids, kind).take(pa.array(query)),
-        "rank": np.cumsum(others, axis=1)[query, place],
-        "neighbor": pa.array(embedding.ids_at(found.rows[others]), kind),
-        metric: found.scores[others],
+        "id": names,
+        "side": sides,
+        "rank": pa.array(np.cumsum(others, axis=1)[query, place], pa.int64()),
+        "neighbor": pa.array(embedding.ids_at(near), kind),
+        "neighbor_side": embedding.sides_at(near),
+        embedding.metric: pa.array(found.scores[others], pa.float32()),
     }
-    types = {"id": kind, "rank": pa.int64(), "neighbor": kind, metric: pa.float32()}
-    return pa.table(columns, pa.schema(types))
+    return pa.table({name: values for name, values in columns.items() if values is not None})
+
+
+def _searches(
+    embedding: Embedding, own: Rows, among: Among | None
+) -> Iterator[tuple[Side | None, Rows]]:
+    """What is searched for which queries: a side, or None for all nodes."""
+    sides = embedding.sides_at(own)
+    if sides is None or among == "all":
+        yield None, np.arange(own.size)
+    elif among is not None:
+        yield among, np.arange(own.size)
+    else:
+        for side in SIDES:
+            places = np.flatnonzero(np.array(sides) == side)
+            if places.size:
+                yield other_side(side), places
+
+
+def _search(
+    embedding: Embedding,
+    queries: Floats,
+    count: int,
+    side: Side | None,
+    approximate: bool,
+    client: distributed.Client | None,
+) -> Found:
+    """Search one side, or all nodes."""
+    among = embedding.graph.index.side_range(side)
+    overlay = embedding.overlay
+    if overlay is not None and side is not None and overlay.side != side:
+        overlay = None
+    if approximate:
+        return search_run(embedding, overlay, queries, count, among)
+    vectors, metric = embedding.path / "embedding", embedding.metric
+    return search(vectors, overlay, queries, count, metric, client, among=among)

@@ -24,6 +24,7 @@ from figrl.store.files import copy, exists, get, list_prefix, load_array, read_j
 from figrl.store.ids import IdIndex, group_places
 from figrl.store.lease import Lease
 from figrl.store.matrix import Floats
+from figrl.store.sides import Side
 
 _TRIES = 20
 
@@ -45,6 +46,12 @@ class Overlay:
 
     def __len__(self) -> int:
         return self.starts[-1]
+
+    @property
+    def side(self) -> Side | None:
+        """Side of its nodes, all on one; None where nodes have no sides."""
+        side: Side | None = self.facts.get("side")
+        return side
 
     @property
     def index(self) -> IdIndex:

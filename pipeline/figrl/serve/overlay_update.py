@@ -42,7 +42,9 @@ def run_fold_publish(
         )
     with session.open() as client, paths.locked("fold-in"):
         embedding = open_store(paths.root).embedding()
-        FoldIn(embedding, config).inspect(client, incoming)
+        job = FoldIn(embedding, config).with_side()
+        job.inspect(client, incoming)
+        config = job.config
         _keep_options(embedding, config)
         done = refresh_overlay(client, paths, embedding, config, session, incoming)
     return {
@@ -100,7 +102,7 @@ def refresh_overlay(
         files.move(path, overlay / "edges" / path.name)
     starts = runner.run(overlay_stages(folder / "parts", overlay / version, embedding.dim))
     facts = {"counts": counts, "files": names, "dim": embedding.dim, "created": time.time()}
-    _commit_version(overlay / version, {**facts, "starts": starts})
+    _commit_version(overlay / version, {**facts, "starts": starts, "side": config.side})
     files.delete(folder)
     files.delete(arrivals)
     return {"already_done": False, "counts": counts, "quarantine": quarantine, **runner.describe()}

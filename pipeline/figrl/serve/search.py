@@ -1,10 +1,11 @@
-"""Exact search for the nearest vectors, by cosine or dot product, a chunk of them at a time."""
+"""Exact search for the nearest vectors by cosine or dot product, a chunk of vectors at a time."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Literal
 
@@ -50,7 +51,7 @@ def search_vectors(
     pieces: Iterable[tuple[int, Floats]], queries: Floats, count: int, metric: Metric
 ) -> Found:
     """Search pieces of vectors, each with the number of its first row, for prepared queries."""
-    best = _nothing(len(queries), count)
+    best = nothing_found(len(queries), count)
     for first, vectors in _cut(pieces, max(_SCORES_AT_A_TIME // len(queries), 1)):
         scores = queries @ prepared(vectors, metric).T
         last = min(count, scores.shape[1]) - 1
@@ -72,7 +73,8 @@ def _cut(pieces: Iterable[tuple[int, Floats]], rows: int) -> Iterator[tuple[int,
             yield first + begin, vectors[begin : begin + rows]
 
 
-def _nothing(queries: int, count: int) -> Found:
+def nothing_found(queries: int, count: int) -> Found:
+    """Result of a search that has found nothing yet."""
     shape = (queries, count)
     return Found(np.full(shape, -np.inf, np.float32), np.full(shape, -1, np.int64))
 
@@ -92,10 +94,9 @@ def search_rows(
     matrix = open_matrix(path)
     height = matrix.chunks[0]
     buffer = np.empty((height, matrix.shape[1]), np.float32)
-    chunks = (
-        (begin, matrix.read((begin, 0), buffer[: min(height, stop - begin)]))
-        for begin in range(start, stop, height)
-    )
+    # The first row may lie within a chunk; the pieces after it are whole chunks.
+    cuts = pairwise([start, *range(start - start % height + height, stop, height), stop])
+    chunks = ((begin, matrix.read((begin, 0), buffer[: end - begin])) for begin, end in cuts)
     return search_vectors(chunks, queries, count, metric)
 
 
@@ -106,13 +107,19 @@ def search(
     count: int,
     metric: Metric,
     client: distributed.Client | None = None,
+    *,
+    among: tuple[int, int] | None = None,
 ) -> Found:
-    """Search all vectors of a run, and those folded in since; without a client in threads."""
+    """Search vectors of a run, and those folded in since; without a client in threads.
+
+    `among`: first row that is searched, and the row after the last; by default all.
+    """
+    among = among or (0, open_matrix(path).shape[0])
     wanted = prepared(queries, metric)
-    best = _nothing(len(wanted), count)
+    best = nothing_found(len(wanted), count)
     for begin in range(0, len(wanted), _QUERIES_AT_A_TIME):
         batch = slice(begin, begin + _QUERIES_AT_A_TIME)
-        found = _search_batch(path, overlay, wanted[batch], count, metric, client)
+        found = _search_batch(path, overlay, wanted[batch], count, metric, client, among)
         best.scores[batch], best.rows[batch] = found.scores, found.rows
     return best
 
@@ -124,14 +131,15 @@ def _search_batch(
     count: int,
     metric: Metric,
     client: distributed.Client | None,
+    among: tuple[int, int],
 ) -> Found:
     matrix = open_matrix(path)
     nodes, step = matrix.shape[0], _CHUNKS_PER_TASK * matrix.chunks[0]
-    starts = range(0, nodes, step)
-    best = _nothing(len(queries), count)
+    starts = range(*among, step)
+    best = nothing_found(len(queries), count)
     for begin in range(0, len(starts), _TASKS_AT_A_TIME):
         calls = [
-            (path, start, min(start + step, nodes), queries, count, metric)
+            (path, start, min(start + step, among[1]), queries, count, metric)
             for start in starts[begin : begin + _TASKS_AT_A_TIME]
         ]
         if client is not None:

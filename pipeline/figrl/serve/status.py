@@ -55,7 +55,9 @@ def store_status(store: PathLike) -> dict[str, Any]:
 def _describe_graph(graph: Graph) -> dict[str, Any]:
     return {
         "version": graph.version,
+        "kind": graph.kind,
         "nodes": graph.nodes,
+        **{f"{side}_nodes": count for side, count in graph.side_nodes().items()},
         "edges": graph.edges,
         "weighted": graph.weighted,
         "ids": graph.id_kind,

@@ -14,8 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from figrl.store.files import atomic_write, size_bytes
-from figrl.store.ids import IdIndex, IdKind
+from figrl.store.ids import IdIndex, IdKind, parquet_id_type
 from figrl.store.layout import StorePaths, read_manifest
+from figrl.store.sides import GraphKind, Side
 
 ROW_GROUP_EDGES = 1 << 18
 """Entries in a Parquet row group: what a product holds of a block at a time."""
@@ -26,7 +27,10 @@ RowGroup = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.fl
 
 @dataclass(frozen=True)
 class Graph:
-    """An undirected graph on disk: a small object, sent to workers as it is.
+    """A graph on disk: a small object, sent to workers as it is.
+
+    The matrix that is stored is always symmetric. In a bipartite or directed graph the rows of the
+    source side come first, then those of the target side, and each edge joins the two.
 
     Attributes
     ----------
@@ -34,7 +38,7 @@ class Graph:
     version : str
         Name of the graph in its store: a digest of its input and of the ingest options.
     nodes, edges : int
-        Nodes, and undirected edges (each is stored in both directions).
+        Nodes of all sides, and edges (each is stored in both directions).
     block_rows, blocks : int
         Rows in a row block, and the number of row blocks.
     largest_block_edges : int
@@ -44,6 +48,9 @@ class Graph:
         First row of each range of ids, and the number of rows.
     weighted : bool
     mean_degree : float
+    kind : "undirected", "bipartite" or "directed"
+    target_start : int or None
+        First row of the target side; None in an undirected graph, whose nodes have no sides.
     """
 
     path: Path
@@ -57,11 +64,36 @@ class Graph:
     id_starts: tuple[int, ...]
     weighted: bool
     mean_degree: float
+    kind: GraphKind = "undirected"
+    target_start: int | None = None
 
     @property
     def index(self) -> IdIndex:
         """Index between ids and rows."""
-        return IdIndex(self.path / "ids", self.id_starts)
+        return IdIndex(self.path / "ids", self.id_starts, self.target_start)
+
+    @property
+    def has_sides(self) -> bool:
+        """Whether a node is named by its id and its side."""
+        return self.target_start is not None
+
+    def side_nodes(self) -> dict[Side, int]:
+        """Number of nodes of each side; empty where there are no sides."""
+        ranges = {side: self.index.side_range(side) for side in self.index.sides if side}
+        return {side: stop - start for side, (start, stop) in ranges.items()}
+
+    @property
+    def node_fields(self) -> dict[str, pa.DataType]:
+        """Columns that name nodes in a Parquet file: ``id``, and ``side`` where there are sides."""
+        side = {"side": pa.string()} if self.has_sides else {}
+        return {"id": parquet_id_type(self.id_kind), **side}
+
+    def node_columns(self, start: int, stop: int) -> list[pa.Array]:
+        """Names of the rows from `start` up to `stop`, in the columns of `node_fields`."""
+        ids = self.index.ids_of(start, stop).cast(self.node_fields["id"])
+        if not self.has_sides:
+            return [ids]
+        return [ids, pa.array(self.index.sides_at(np.arange(start, stop)))]
 
     @property
     def degrees_path(self) -> Path:
@@ -91,10 +123,11 @@ class Graph:
         return size_bytes(edges_path(self.path, block))
 
     def __repr__(self) -> str:
-        kind = "weighted" if self.weighted else "unweighted"
+        weights = "weighted" if self.weighted else "unweighted"
+        nodes = " and ".join(f"{count:,} {side}" for side, count in self.side_nodes().items())
         return (
-            f"<Graph {self.version}: {self.nodes:,} nodes, {self.edges:,} {kind} edges, "
-            f"{self.id_kind} ids, {self.blocks} row blocks>"
+            f"<Graph {self.version}: {nodes or f'{self.nodes:,}'} nodes, {self.edges:,} {weights} "
+            f"edges, {self.id_kind} ids, {self.blocks} row blocks>"
         )
 
 
@@ -168,7 +201,9 @@ def graph_from_manifest(path: Path, manifest: dict[str, Any]) -> Graph:
     """Build a graph from its manifest."""
     stored = {**manifest["graph"], "path": path, "version": path.name}
     stored["id_starts"] = tuple(stored["id_starts"])
-    return Graph(**{field.name: stored[field.name] for field in fields(Graph)})
+    # What is missing, such as the kind of a graph of an earlier version, has its default.
+    known = [field.name for field in fields(Graph) if field.name in stored]
+    return Graph(**{name: stored[name] for name in known})
 
 
 def choose_block_rows(nodes: int, entries: int) -> int:

@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from figrl.errors import BadInputError
 from figrl.store.files import atomic_write, size_bytes
 from figrl.store.mixing import mix_all
+from figrl.store.sides import SIDES, Side, Sides
 from figrl.store.strings import hash_strings, search_strings
 
 IdKind = Literal["int", "string"]
@@ -86,11 +87,13 @@ def cut_points(ids: pa.Array, bounds: pa.Array) -> npt.NDArray[np.int64]:
     return np.where(places < 0, -1 - places, places)
 
 
-def node_keys(ids: pa.Array) -> npt.NDArray[np.uint64]:
-    """64-bit hash of each id."""
+def node_keys(ids: pa.Array, side: Side | None = None) -> npt.NDArray[np.uint64]:
+    """64-bit hash of each id; on the target side another one than on the source side."""
     if pa.types.is_int64(ids.type):
-        return mix_all(ids.to_numpy().view(np.uint64))
-    return hash_strings(*string_buffers(ids))
+        keys = mix_all(ids.to_numpy().view(np.uint64))
+    else:
+        keys = hash_strings(*string_buffers(ids))
+    return mix_all(~keys) if side == "target" else keys
 
 
 def write_ids(path: Path, columns: dict[str, pa.Array]) -> int:
@@ -127,22 +130,51 @@ class IdIndex:
     """The ids of a graph: rows of ids, and ids of rows.
 
     `folder`: folder of the range files. `starts`: first row of each range, and the number of rows.
+    `target_start`: first row of the target side, where a range begins; None without sides. Ids are
+    sorted on each side.
     """
 
     folder: Path
     starts: tuple[int, ...]
+    target_start: int | None = None
 
     def __len__(self) -> int:
         return self.starts[-1]
 
-    def rows_of(self, ids: pa.Array) -> npt.NDArray[np.int64]:
-        """Row of each id, -1 where the graph does not have it.
+    @property
+    def sides(self) -> Sides:
+        """Sides in the order of their rows; None stands for all nodes where there are no sides."""
+        return (None,) if self.target_start is None else SIDES
+
+    def side_range(self, side: Side | None) -> tuple[int, int]:
+        """First row of a side, and the row after its last."""
+        if self.target_start is None or side is None:
+            return 0, len(self)
+        return (0, self.target_start) if side == "source" else (self.target_start, len(self))
+
+    def side_of_range(self, number: int) -> Side | None:
+        """Side that the ids of a range are on."""
+        if self.target_start is None:
+            return None
+        return "source" if self.starts[number] < self.target_start else "target"
+
+    def cut_by_side(self, start: int, stop: int) -> Iterator[tuple[Side | None, int, int]]:
+        """Cut the rows from `start` up to `stop` where the target side begins."""
+        for side in self.sides:
+            low, high = self.side_range(side)
+            if max(start, low) < min(stop, high):
+                yield side, max(start, low), min(stop, high)
+
+    def rows_of(self, ids: pa.Array, side: Side | None = None) -> npt.NDArray[np.int64]:
+        """Row of each id on a side, -1 where it is not there.
 
         `ids`: sorted, without duplicates, of the graph's id type.
         """
+        if side not in self.sides:
+            raise AssertionError(f"the index has the sides {self.sides}, not {side}")
         rows = np.full(len(ids), -1, np.int64)
         at = 0
-        for number in self._ranges_from(ids):
+        for number in self._ranges_from(ids, side):
             if at >= len(ids):
                 break
             hay = map_ids(range_path(self.folder, number))
@@ -153,15 +185,31 @@ class IdIndex:
             at = stop
         return rows
 
-    def _ranges_from(self, ids: pa.Array) -> list[int]:
-        """Non-empty ranges from the first that may hold one of the ids."""
+    def _ranges_from(self, ids: pa.Array, side: Side | None) -> list[int]:
+        """Non-empty ranges of a side from the first that may hold one of the ids."""
 
         def reaches_ids(number: int) -> bool:
             last = map_ids(range_path(self.folder, number))[-1:]
             return bool(cut_points(last, ids[:1])[0] == 0)
 
-        filled = [i for i in range(len(self.starts) - 1) if self.starts[i] < self.starts[i + 1]]
+        low, high = self.side_range(side)
+        ranges = enumerate(pairwise(self.starts))
+        filled = [i for i, (start, stop) in ranges if low <= start < min(stop, high)]
         return filled[bisect_left(filled, True, key=reaches_ids) :] if len(ids) else []
+
+    def match(self, start: int, stop: int, other: IdIndex) -> npt.NDArray[np.int64]:
+        """Rows in another index of the nodes from `start` up to `stop`, -1 where it lacks them."""
+        parts = self.cut_by_side(start, stop)
+        return np.concatenate([other.rows_of(self.ids_of(a, b), side) for side, a, b in parts])
+
+    def keys_of(self, start: int, stop: int) -> npt.NDArray[np.uint64]:
+        """Keys of the rows from `start` up to `stop`."""
+        parts = self.cut_by_side(start, stop)
+        return np.concatenate([node_keys(self.ids_of(a, b), side) for side, a, b in parts])
+
+    def sides_at(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.str_]:
+        """Name of the side of each row, where nodes have sides."""
+        return np.where(rows < self.side_range("source")[1], *SIDES)
 
     def ids_of(self, start: int, stop: int) -> pa.Array:
         """Ids of the rows from `start` up to `stop`."""

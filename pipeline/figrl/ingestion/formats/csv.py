@@ -15,7 +15,14 @@ import pyarrow.csv
 from figrl.errors import BadInputError, ConfigError
 from figrl.ingestion.format import Format, Head, Malformed, Piece, RawBatch, SourceFile, edge_batch
 from figrl.ingestion.options import IngestOptions
-from figrl.ingestion.sniff import HEAD_BYTES, choose_columns, guess_id_kind, is_number, open_bytes
+from figrl.ingestion.sniff import (
+    HEAD_BYTES,
+    choose_columns,
+    columns_read,
+    guess_id_kind,
+    open_bytes,
+)
+from figrl.ingestion.texts import is_number
 
 _BLOCK_BYTES = 4 << 20
 _HEAD_ROWS = 200
@@ -34,10 +41,11 @@ def sniff(path: str, options: IngestOptions) -> Head:
     )
     return Head(
         id_kind=guess_id_kind([value for column in columns[:2] for value in column], options),
-        columns=tuple(chosen if weighted else chosen[:2]),
+        columns=columns_read(chosen, options, weighted=weighted),
         weighted=weighted,
         empty=not data,
         named=header,
+        timed=options.time is not None,
     )
 
 
@@ -47,9 +55,12 @@ def _delimiter(path: str) -> str:
 
 def _has_header(first: Sequence[str], options: IngestOptions) -> bool:
     """Whether the first row holds names."""
-    named = any(name is not None for name in (options.source, options.target, options.weight))
+    columns = (options.source, options.target, options.weight, options.time)
+    named = any(name is not None for name in columns)
     if named and options.csv_header == "no":
-        raise ConfigError("--source, --target and --weight need names: leave --csv-header out.")
+        raise ConfigError(
+            "--source, --target, --weight and --time need names: leave --csv-header out."
+        )
     if options.csv_header != "auto":
         return options.csv_header == "yes"
     return named or not all(map(is_number, first[:2]))
@@ -112,11 +123,13 @@ def read(piece: Piece) -> Iterator[RawBatch]:
             rows = np.setdiff1d(numbers, np.array(skipped, np.int64))[: batch.num_rows]
             next_row = int(rows[-1]) + 1 if rows.size else next_row
             skipped[:] = [row for row in skipped if row >= next_row]
-            yield RawBatch(edge_batch(batch.columns), rows, malformed[:])
+            yield RawBatch(edge_batch(file.roles, batch.columns), rows, malformed[:])
             malformed.clear()
     if malformed:
         none = pa.array([], pa.large_string())
-        yield RawBatch(edge_batch(none for _ in names), np.empty(0, np.int64), malformed)
+        yield RawBatch(
+            edge_batch(file.roles, (none for _ in names)), np.empty(0, np.int64), malformed
+        )
 
 
 FORMAT = Format("csv", (".csv", ".tsv"), sniff, split, read)

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from figrl.errors import BadInputError
 from figrl.ingestion.format import BATCH_ROWS, Format, Head, Piece, RawBatch, SourceFile, edge_batch
 from figrl.ingestion.options import IngestOptions
-from figrl.ingestion.sniff import choose_columns
+from figrl.ingestion.sniff import choose_columns, columns_read
 from figrl.store.ids import IdKind
 
 
@@ -25,7 +25,7 @@ def sniff(path: str, options: IngestOptions) -> Head:
     if kinds[0] != kinds[1]:
         raise BadInputError(
             f"{path}: column '{names[0]}' is {types[0]} and '{names[1]}' is {types[1]}. Both ends "
-            "of an edge need ids of one type: cast one."
+            "of an edge need ids of one type, whatever the kind of graph: cast one."
         )
     numeric = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
     weighted = len(names) == 3 and any(is_kind(types[2]) for is_kind in numeric)
@@ -34,14 +34,29 @@ def sniff(path: str, options: IngestOptions) -> Head:
             f"{path}: the weight column '{names[2]}' is {types[2]}. It has to be an integer or a "
             "floating-point column: cast it."
         )
+    if options.time is not None:
+        _check_time(path, schema.field(options.time), options)
     return Head(
         id_kind=kinds[0],
-        columns=tuple(names if weighted else names[:2]),
+        columns=columns_read(names, options, weighted=weighted),
         weighted=weighted,
         named=True,
         typed=True,
         parts=row_groups,
+        timed=options.time is not None,
     )
+
+
+def _check_time(path: str, field: pa.Field, options: IngestOptions) -> None:
+    half_life = options.decay
+    if half_life is not None and not half_life.reads(field.type):
+        raise BadInputError(
+            f"{path}: the time column '{field.name}' is {field.type}. With --half-life "
+            f"{options.half_life} it has to hold "
+            + ("timestamps, dates or numbers" if half_life.has_unit else "numbers")
+            + ": cast it"
+            + ("." if half_life.has_unit else ", or give the half-life a unit, such as 30d.")
+        )
 
 
 def _id_kind(path: str, field: pa.Field) -> IdKind:
@@ -70,7 +85,7 @@ def read(piece: Piece) -> Iterator[RawBatch]:
         for batch in file.iter_batches(
             batch_size=BATCH_ROWS, row_groups=groups, columns=names, use_threads=False
         ):
-            edges = edge_batch(_plain(batch[name]) for name in names)
+            edges = edge_batch(piece.file.roles, (_plain(batch[name]) for name in names))
             yield RawBatch(edges, np.arange(before + 1, before + 1 + batch.num_rows))
             before += batch.num_rows
 

@@ -16,7 +16,8 @@ from figrl.errors import BadInputError
 from figrl.ingestion.format import Format, Head, Malformed, Piece, RawBatch, SourceFile, edge_batch
 from figrl.ingestion.kernels import copy_tokens, split_lines
 from figrl.ingestion.options import IngestOptions
-from figrl.ingestion.sniff import HEAD_BYTES, guess_id_kind, is_number, open_bytes
+from figrl.ingestion.sniff import HEAD_BYTES, guess_id_kind, open_bytes
+from figrl.ingestion.texts import is_number
 from figrl.store.ids import strings_from_buffers
 
 _PIECE_BYTES = 32 << 20
@@ -26,11 +27,11 @@ _END = 1 << 62
 
 def sniff(path: str, options: IngestOptions) -> Head:
     """Read the first rows, however many comments precede them."""
-    if options.source or options.target or options.weight:
+    if options.source or options.target or options.weight or options.time:
         raise BadInputError(
-            f"{path}: a text file has no column names, so --source, --target and --weight cannot "
-            "be used with it. Leave them out (the first two columns are the ids, a numeric third "
-            "the weight), or give a CSV file with a header."
+            f"{path}: a text file has no column names, so --source, --target, --weight and --time "
+            "cannot be used with it. Leave them out (the first two columns are the ids, a numeric "
+            "third the weight), or give a CSV file with a header."
         )
     blocks = _whole_lines(path, 0, _END, HEAD_BYTES)
     rows = next(filter(None, (_rows(block.split(b"\n")) for block in blocks)), [])
@@ -128,7 +129,7 @@ class _Lines:
         # Columns beyond those that are used may be there or not, if the first line has some.
         wrong = (count < used) | ((width == used) & (count > used))
         good = _Lines(self.file, self.text, self.tokens[~wrong], self.before)
-        edges = edge_batch(good._strings(column) for column in range(used))
+        edges = edge_batch(self.file.roles, (good._strings(column) for column in range(used)))
         malformed = [self._malformed(i, width) for i in np.flatnonzero(wrong)]
         return RawBatch(edges, good.tokens[:, 7], malformed, self.before)
 
