@@ -12,7 +12,7 @@ import importlib.util
 import os
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -86,7 +86,7 @@ PEERS: dict[str, tuple[str, Call]] = {
 
 
 class SkippedError(FigrlError):
-    """A peer could not be measured: it is not installed, takes too long, or fails."""
+    """A method could not be measured: it is not installed, takes too long, or fails."""
 
 
 def is_installed(name: str) -> bool:
@@ -98,9 +98,15 @@ def run_peer(name: str, store: str, dim: int, out: str, timeout_seconds: float) 
     """Learn vectors with a peer in a process of its own, and write them to the file `out`."""
     if not is_installed(name):
         raise SkippedError(f"{PEERS[name][0]} is not installed")
-    arguments = {"name": name, "store": store, "dim": dim, "out": out}
+    return run_or_skip(learn, timeout_seconds, name=name, store=store, dim=dim, out=out)
+
+
+def run_or_skip(
+    function: Callable[..., Mapping[str, Any] | None], timeout_seconds: float, **arguments: Any
+) -> Measured:
+    """Call a function in a process of its own; one that takes too long or fails is skipped."""
     try:
-        return measure_in_process(learn, timeout_seconds=timeout_seconds, **arguments)
+        return measure_in_process(function, timeout_seconds=timeout_seconds, **arguments)
     except ProcessTimeoutError as error:
         raise SkippedError(f"took more than {timeout_seconds:.0f} s") from error
     except FigrlError as error:
