@@ -160,11 +160,12 @@ def command(
             continue
         click.echo(f"{bench.__name__.replace('_', ' ')} ...", err=True)
         results += [(part, result) for result in bench(**{name: given[name] for name in needed})]
+        if write is not None:
+            # Each part as soon as it is done: together they take hours.
+            write_tables(_describe(results), Path(write))
     report |= _describe(results)
     if plot is not None:
         plot_report(report, Path(plot))
-    if write is not None:
-        write_tables(report, Path(write))
     return report
 
 

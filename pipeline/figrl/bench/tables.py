@@ -9,7 +9,6 @@ from typing import Any
 
 from figrl.bench.problems import DESCRIPTIVE, MEASURES
 from figrl.bench.quality import TIE
-from figrl.errors import ConfigError
 from figrl.store.files import write_text
 from figrl.units import human_bytes
 
@@ -181,28 +180,15 @@ def _skipped(scores: Sequence[Record]) -> list[Table]:
 
 
 def write_tables(report: Record, path: Path) -> None:
-    """Replace the text between the markers of each part that was run; make a file if none is there.
+    """Write the tables of each part that was run between its markers in a Markdown file.
 
-    Raises
-    ------
-    ConfigError
-        If the file does not have the markers.
+    Markers that are not there are added at the end.
     """
-    made = not path.exists()
-    text = "" if made else path.read_text(encoding="utf-8")
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
     for part, tables in report_tables(report).items():
         first, last = (f"<!-- {place} of figrl bench {part} -->" for place in ("begin", "end"))
         inside = "\n\n".join([first, *(table.markdown() for table in tables), last])
-        text = f"{text}{inside}\n\n" if made else _replaced(text, first, last, inside, path)
+        before, _, rest = text.partition(first)
+        _, ends, after = rest.partition(last)
+        text = f"{before}{inside}{after}" if ends else f"{text}\n{inside}\n"
     write_text(path, text)
-
-
-def _replaced(text: str, first: str, last: str, inside: str, path: Path) -> str:
-    before, begins, rest = text.partition(first)
-    _, ends, after = rest.partition(last)
-    if not (begins and ends):
-        raise ConfigError(
-            f"{path} does not have the lines {first} and {last}, between which the tables are "
-            "written. Add them, or name a file that does not exist yet."
-        )
-    return f"{before}{inside}{after}"
