@@ -16,6 +16,7 @@ the extra [bench], the peers of 'quality' the extra [peers]; parts on real graph
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
@@ -150,6 +151,7 @@ def command(
         chosen = Selection(Path(data), **restricted, timeout_seconds=timeout, notify=notify)
         given = {"data": Path(data), "selection": chosen}
     results: list[tuple[str, Result]] = []
+    machine = _machine()
     report: Report = {}
     if "rates" in parts:
         report["rates"] = asdict(measure_rates())
@@ -162,16 +164,26 @@ def command(
         results += [(part, result) for result in bench(**{name: given[name] for name in needed})]
         if write is not None:
             # Each part as soon as it is done: together they take hours.
-            write_tables(_describe(results), Path(write))
-    report |= _describe(results)
+            write_tables(_describe(results, machine), Path(write))
+    report |= _describe(results, machine)
     if plot is not None:
         plot_report(report, Path(plot))
     return report
 
 
-def _describe(results: Sequence[tuple[str, Result]]) -> Report:
+def _machine() -> Report:
+    """Cores and load of the machine; on a busy one seconds are too long, and methods skipped."""
+    load, cores = os.getloadavg()[0], os.cpu_count() or 1
+    if load > cores / 2:
+        text = f"note: the load average is {load:.1f} on {cores} cores: seconds will be too long, "
+        click.echo(text + "and methods may be skipped for the time limit", err=True)
+    return {"cores": cores, "load_average": load}
+
+
+def _describe(results: Sequence[tuple[str, Result]], machine: Report) -> Report:
     """Results as JSON: those of a kind in one list; figrl's scores compared with the peers'."""
-    report: Report = {
+    report: Report = {"machine": machine}
+    report |= {
         name: [result.describe() for _, result in results if isinstance(result, kind)]
         for name, kind in (("lines", Comparison), ("figures", Metric), ("held_back", HeldBack))
     }

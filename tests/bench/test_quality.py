@@ -11,7 +11,7 @@ import pytest
 
 from figrl import ingest
 from figrl.bench import held_back
-from figrl.bench.methods import OWN, REFERENCE, Method, low_pass
+from figrl.bench.methods import OTHERS, OWN, REFERENCE, Method, low_pass
 from figrl.bench.options import OPTIONS, as_method
 from figrl.bench.plot import plot_report
 from figrl.bench.problems import MEASURES, Case, make_problems, read_labels
@@ -161,6 +161,11 @@ def test_folded_in_nodes_are_compared_with_the_graph_learnt_whole(folder, client
     assert second.measure == "mean length"
 
 
+def test_a_peer_is_compared_by_the_metric_it_is_trained_on():
+    metrics = {method.name: method.metric for method in OTHERS}
+    assert {name for name, metric in metrics.items() if metric == "dot"} == {"fastnode2vec"}
+
+
 def test_options_are_named_as_in_a_command():
     assert as_method({}) == Method("the preset", {}, "cosine")
     assert as_method({"sketch_size": 9}).name == "--sketch-size 9"
@@ -188,6 +193,7 @@ def test_figrl_is_compared_with_the_best_peer():
     assert first["ratios"] == {"figrl": pytest.approx(1.4)}
     assert first["seconds_ratios"] == {"figrl": 0.5}
     assert (second["measure"], second["ratios"]) == ("AUC", {"figrl": 0.8})
+    assert (first["skipped"], second["skipped"]) == (["fastnode2vec"], [])
     assert found["wins"] == {"figrl": {"won": 1, "of": 2}}
 
 
@@ -195,6 +201,7 @@ def report() -> dict:
     held = [HeldBack("g", "figrl", "AUC", share, 0.8, 0.4) for share in (0.1, 0.2)]
     parts = [{"part": "quality", **score.describe()} for score in scores()]
     return {
+        "machine": {"cores": 2, "load_average": 0.25},
         "lines": [],
         "figures": [],
         "scores": parts,
@@ -211,9 +218,11 @@ def test_there_is_a_table_for_each_measure():
     assert list(modularity.columns) == ["method", "g"]
     assert modularity.rows == [["figrl", "0.700"], ["pycleora", "0.500"], ["fastrp", "0.400"]]
     assert "| figrl | **0.700** |" in modularity.markdown()
-    assert by_title["Seconds"].rows[0] == ["figrl", "2", "-"]
+    seconds = by_title["Seconds (load average before the run: 0.2 on 2 cores)"]
+    assert seconds.rows[0] == ["figrl", "2", "-"]
     assert by_title["Skipped"].rows[0][3] == "took more than 120 s"
-    assert by_title["Graphs and measures on which no peer is better"].rows == [["figrl", "1 of 2"]]
+    (wins,) = (table for title, table in by_title.items() if "no peer" in title)
+    assert wins.rows == [["figrl", "1 of 2"]]
     (held,) = tables["held-back"]
     assert held.rows == [["AUC", "g", "figrl", "0.800", "0.500", "0.500"]]
 

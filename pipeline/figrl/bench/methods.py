@@ -52,7 +52,13 @@ class Method:
 
 
 OWN = (Method("figrl", {}, "cosine"),)
-OTHERS = tuple(Method(name, kind="peer") for name in PEERS)
+_TRAINED_ON_DOT = ("fastnode2vec",)
+"""Peers whose vectors are trained on dot products: by the cosine they would look far worse."""
+
+OTHERS = tuple(
+    Method(name, metric="dot" if name in _TRAINED_ON_DOT else "cosine", kind="peer")
+    for name in PEERS
+)
 REFERENCE = Method("low-pass SVD", metric="dot", kind="reference")
 """The exact linear recommender; only for users and items, and not counted as a peer."""
 

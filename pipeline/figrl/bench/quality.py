@@ -52,7 +52,8 @@ def compare_with_peers(
 ) -> dict[str, Any]:
     """Ratio of each row of figrl to the best peer, by graph and measure; and how many it wins.
 
-    No peer is better where it wins. Measures that only describe vectors are left out.
+    No peer is better where it wins; `skipped` names those that could not be measured. Measures that
+    only describe vectors are left out.
     """
     kinds = {method.name: method.kind for method in methods}
     found: dict[tuple[str, str], dict[str, Score]] = defaultdict(dict)
@@ -65,7 +66,12 @@ def compare_with_peers(
         for method, score in found[measure, graph].items():
             of_kind[kinds.get(method, "figrl")].append(score)
         if of_kind["peer"] and of_kind["figrl"]:
-            ratios.append(_ratio(measure, of_kind["figrl"], of_kind["peer"]))
+            found_ratio = _ratio(measure, of_kind["figrl"], of_kind["peer"])
+            part = graph, of_kind["peer"][0].learnt
+            missing = [
+                one.method for one in scores if one.skipped and part == (one.graph, one.learnt)
+            ]
+            ratios.append({**found_ratio, "skipped": missing})
     own = list(dict.fromkeys(name for ratio in ratios for name in ratio["ratios"]))
     wins = {
         name: {

@@ -70,7 +70,9 @@ def quality_tables(scores: Sequence[Record], report: Record) -> list[Table]:
             tables.append(_pivot(title, having, _value(measure), ranked))
     measured = [one for one in scores if one["skipped"] is None]
     if measured:
-        tables.append(_pivot("Seconds", measured, lambda one: f"{one['seconds']:.3g}"))
+        title = "Seconds (load average before the run: {load_average:.1f} on {cores} cores)"
+        title = title.format(**report["machine"])
+        tables.append(_pivot(title, measured, lambda one: f"{one['seconds']:.3g}"))
         tables.append(_pivot("Peak memory", measured, lambda one: human_bytes(one["peak_bytes"])))
     return [*tables, *_ratios(report["ratios"]), *_wins(report["wins"]), *_skipped(scores)]
 
@@ -154,9 +156,11 @@ def _ratios(ratios: Sequence[Record]) -> list[Table]:
     own = list(dict.fromkeys(name for one in ratios for name in one["ratios"]))
     columns = ["measure", "graph", "best peer", "its score"]
     columns += [f"{name} / peer{what}" for name in own for what in ("", ", seconds")]
+    columns.append("skipped")
     rows = [
         [one["measure"], one["graph"], one["best_peer"], f"{one['best']:.3f}"]
         + [_ratio(one[what], name) for name in own for what in ("ratios", "seconds_ratios")]
+        + [", ".join(one["skipped"])]
         for one in ratios
     ]
     return [Table("figrl compared with the best peer of each graph and measure", columns, rows)]
@@ -168,7 +172,7 @@ def _ratio(values: dict[str, float], name: str) -> str:
 
 def _wins(wins: dict[str, Record]) -> list[Table]:
     rows = [[name, f"{one['won']} of {one['of']}"] for name, one in wins.items()]
-    title = "Graphs and measures on which no peer is better"
+    title = "Graphs and measures on which no peer that was measured is better"
     return [Table(title, ["method", "best"], rows)] if rows else []
 
 
