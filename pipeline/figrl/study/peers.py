@@ -1,7 +1,8 @@
 """Other libraries for node embeddings, each called as in its own documentation.
 
 The exception is fastnode2vec: its documentation trains 100 epochs of walks of 100 steps, which
-takes too long; here it is 5 epochs of 40 steps, so its quality is a lower bound.
+takes too long; here it is 5 epochs of 40 steps. Longer training may give other quality, better or
+worse.
 
 Every function takes the graph as a scipy matrix and the vector length, and returns the vectors in
 the order of the rows. A library is imported, and called once on a small graph, before its call is
