@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import time
 
 import numpy as np
@@ -10,11 +9,10 @@ import pytest
 
 from figrl import ingest
 from figrl.analyze.metrics import modularity
-from figrl.bench import factor, fold_in, growth, quality, storage
+from figrl.bench import factor, fold_in, growth, storage
 from figrl.bench.plot import plot_report
-from figrl.bench.results import Comparison, Metric, Score
+from figrl.bench.results import Comparison, Metric
 from figrl.errors import FigrlError
-from figrl.study import peers
 from figrl.study.process import Measured, ProcessTimeoutError, measure_in_process
 from tests.reference import write_edges
 
@@ -64,42 +62,6 @@ def test_fold_in_is_the_papers_formula():
 def test_both_factorisations_span_the_same_space(tmp_path):
     """A small case of `figrl bench factor`; it checks that itself."""
     factor.bench_factor(rows=6000, columns=60, dim=5)
-
-
-def test_quality_names_peers_that_are_not_there_and_scores_the_others(tmp_path, monkeypatch):
-    rng = np.random.default_rng(0)
-    ends = rng.integers(0, 30, (400, 2)) + 30 * rng.integers(0, 3, (400, 1))
-    ends = np.concatenate([ends, rng.integers(0, 90, (60, 2))])
-    text = "\n".join(f"{a}\t{b}" for a, b in ends)
-    (tmp_path / "three.txt.gz").write_bytes(gzip.compress(text.encode()))
-    labels = "\n".join(f"{node}\t{node // 30}" for node in range(95))
-    (tmp_path / "three.labels.tsv.gz").write_bytes(gzip.compress(labels.encode()))
-    monkeypatch.setitem(quality.CLASSIFIED, "three", 6)
-    monkeypatch.setattr(peers, "is_installed", lambda name: False)
-    ours, *others = quality.bench_quality(tmp_path, names=["three"])
-    assert (ours.method, ours.skipped) == ("figrl", None)
-    assert ours.nmi > 0.9
-    assert 0.5 < ours.modularity < 0.67
-    assert [score.method for score in others] == list(peers.PEERS)
-    assert others[0].skipped == "pycleora is not installed"
-    options = [{"smoothing": 0}]
-    (rough,) = quality.bench_options(tmp_path, names=["three"], options=options)
-    assert (rough.method, rough.skipped) == ("--smoothing 0", None)
-    assert rough.nmi > 0.5
-    scores = [score.describe() for score in (ours, *others)]
-    plot_report({"lines": [], "figures": [], "scores": scores}, tmp_path / "quality.png")
-    assert (tmp_path / "quality.png").stat().st_size > 5000
-
-
-def test_figrl_is_compared_with_the_best_peer():
-    scores = [
-        Score("g", "figrl", 2.0, 1, 0.70),
-        Score("g", "one", 5.0, 1, 0.71),
-        Score("g", "two", 1.0, 1, 0.60),
-    ]
-    modular, seconds = quality._over_best_peer(scores)
-    assert (modular.value, modular.reached) == (pytest.approx(0.70 / 0.71), True)
-    assert (seconds.value, seconds.reached) == (pytest.approx(0.4), True)
 
 
 def test_modularity_of_two_triangles(client, tmp_path):

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 from typing import Any
 
+from figrl.bench.options import MEASURES
 from figrl.errors import ConfigError
 from figrl.store.files import atomic_write
 
 _REACHED, _MISSED = "#2a7f62", "#c8553d"
+_PANELS_IN_ROW, _MARKERS = 3, "osD^vPX"
 
 
 def plot_report(report: dict[str, Any], path: Path) -> None:
@@ -21,8 +24,8 @@ def plot_report(report: dict[str, Any], path: Path) -> None:
     except ImportError as error:
         raise ConfigError("--plot needs matplotlib: pip install 'figrl[bench]'.") from error
     bars = [*map(_comparison_bar, report["lines"]), *map(_metric_bar, report["figures"])]
-    scores = [score for score in report.get("scores", []) if score["skipped"] is None]
-    rows = (len({score["graph"] for score in scores}) + 2) // 3
+    panels = _score_panels(report.get("scores", []))
+    rows = -(-len(panels) // _PANELS_IN_ROW)
     heights = {"scores": 3.4 * rows} if rows else {}
     heights |= {"bars": 1.2 + 0.42 * len(bars)} if bars else {}
     figure = Figure(figsize=(11, sum(heights.values())), layout="constrained")
@@ -30,7 +33,7 @@ def plot_report(report: dict[str, Any], path: Path) -> None:
     for place, panel in enumerate(heights):
         part = figure.add_subfigure(grid[place])
         if panel == "scores":
-            _plot_scores(part, scores, rows)
+            _plot_scores(part, panels, rows)
         else:
             _plot_bars(part.subplots(), bars)
     with atomic_write(path) as aside:
@@ -55,29 +58,43 @@ def _plot_bars(axes: Any, bars: list[tuple[str, float, str]]) -> None:
     axes.set(xlabel=label, title="figrl bench")
 
 
-def _plot_scores(figure: Any, scores: list[dict[str, Any]], rows: int) -> None:
-    """Plot quality against seconds, in one panel for each graph."""
-    graphs = list(dict.fromkeys(score["graph"] for score in scores))
-    panels = figure.subplots(rows, 3, squeeze=False).flat
-    for axes in panels:
-        axes.set_visible(False)
-    for axes, graph in zip(figure.axes, graphs, strict=False):
-        axes.set_visible(True)
-        of_graph = [score for score in scores if score["graph"] == graph]
-        labelled = of_graph[0]["nmi"] is not None
-        style = {"xytext": (4, 3), "textcoords": "offset points", "fontsize": 7}
-        for score in of_graph:
-            ours = score["method"] == "figrl"
-            at = max(score["seconds"], 1e-3), score["nmi" if labelled else "modularity"]
-            axes.plot(*at, "o", color=_REACHED if ours else "#888888")
-            weight = "bold" if ours else "normal"
-            axes.annotate(score["method"], at, fontweight=weight, **style)
+def _score_panels(scores: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    """Points by the title of their panel: a graph, and a measure of each use of its vectors."""
+    panels: dict[str, list[dict[str, Any]]] = {}
+    for measure, score in product(MEASURES, scores):
+        if measure in score["measures"]:
+            options = ", options" if score["part"] == "options" else ""
+            point = {"name": score["method"], "seconds": score["seconds"]}
+            point["quality"] = score["measures"][measure]
+            panels.setdefault(f"{score['graph']}: {measure}{options}", []).append(point)
+    return panels
+
+
+def _plot_scores(figure: Any, panels: dict[str, list[dict[str, Any]]], rows: int) -> None:
+    """Plot quality against seconds; a method has the same marker in all panels."""
+    names = list(dict.fromkeys(point["name"] for points in panels.values() for point in points))
+    for place, axes in enumerate(figure.subplots(rows, _PANELS_IN_ROW, squeeze=False).flat):
+        axes.set_visible(place < len(panels))
+    for axes, (title, points) in zip(figure.axes, panels.items(), strict=False):
+        for point in points:
+            ours, place = point["name"].startswith("figrl"), names.index(point["name"])
+            marker = "*" if ours else _MARKERS[place % len(_MARKERS)]
+            look = {"marker": marker, "markersize": 13 if ours else 6, "color": f"C{place % 10}"}
+            at = max(point["seconds"], 1e-3), point["quality"]
+            axes.plot(*at, linestyle="none", label=point["name"], **look)
         axes.set_xscale("log")
-        axes.margins(x=0.25, y=0.12)
-        axes.set_title(graph, fontsize=9)
+        axes.margins(x=0.1, y=0.12)
+        axes.set_title(title, fontsize=9)
         axes.set_xlabel("seconds", fontsize=8)
-        axes.set_ylabel("NMI with labels" if labelled else "modularity", fontsize=8)
+        axes.set_ylabel(title.partition(": ")[2], fontsize=8)
         axes.tick_params(labelsize=7)
+    handles = {
+        label: handle
+        for axes in figure.axes
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
+    }
+    style = {"loc": "outside lower center", "ncols": 4, "fontsize": 8}
+    figure.figure.legend(handles.values(), handles.keys(), **style)
 
 
 def _comparison_bar(comparison: dict[str, Any]) -> tuple[str, float, str]:

@@ -1,8 +1,9 @@
-"""Results of a benchmark: comparisons with an alternative, metrics with a limit, quality scores."""
+"""Results of a benchmark: comparisons with an alternative, metrics with a limit, scores."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from figrl.study.process import Measured
@@ -88,18 +89,34 @@ class Metric:
 class Score:
     """Quality, time and memory of one method on one graph, or why it was skipped.
 
-    Modularity is that of the k-means clusters of the vectors; NMI is their agreement with the
-    classes, where there are any.
+    `learnt` says which part of the graph the vectors were learnt from. `measures` has the values
+    of the measures by name.
     """
 
     graph: str
     method: str
+    learnt: str = ""
     seconds: float = 0.0
     peak_bytes: int = 0
-    modularity: float | None = None
-    nmi: float | None = None
+    measures: Mapping[str, float] = field(default_factory=dict)
     skipped: str | None = None
 
     def describe(self) -> dict[str, Any]:
         """Return the score as JSON."""
         return asdict(self)
+
+
+@dataclass(frozen=True)
+class HeldBack:
+    """A measure with a share of the nodes folded in, and with the graph learnt whole."""
+
+    graph: str
+    method: str
+    measure: str
+    share: float
+    whole: float
+    folded: float
+
+    def describe(self) -> dict[str, Any]:
+        """Return the comparison as JSON, with its ratio."""
+        return {**asdict(self), "ratio": self.folded / self.whole}

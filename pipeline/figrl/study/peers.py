@@ -1,6 +1,10 @@
 """Other methods for node embeddings: libraries, called as in their documentation, and rivals.
 
 The rivals are those of the paper; two of them are a library's walks, two are in `study.rivals`.
+The exception is fastnode2vec: its documentation trains 100 epochs of walks of 100 steps, which
+takes too long; here it is 5 epochs of 40 steps. Longer training may give other quality, better or
+worse.
+
 Every function takes the graph as a scipy matrix and the vector length, and returns the vectors in
 the order of the rows. A library is imported, and called once on a small graph, before its call is
 timed.
@@ -13,7 +17,7 @@ import importlib.util
 import os
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -135,7 +139,7 @@ METHODS = PEERS | RIVALS
 
 
 class SkippedError(FigrlError):
-    """A peer could not be measured: it is not installed, takes too long, or fails."""
+    """A method could not be measured: it is not installed, takes too long, or fails."""
 
 
 def is_installed(name: str) -> bool:
@@ -147,9 +151,15 @@ def run_peer(name: str, store: str, dim: int, out: str, timeout_seconds: float) 
     """Learn vectors with one of `METHODS` in a process of its own; write them to the file `out`."""
     if not is_installed(name):
         raise SkippedError(f"{METHODS[name][0]} is not installed")
-    arguments = {"name": name, "store": store, "dim": dim, "out": out}
+    return run_or_skip(learn, timeout_seconds, name=name, store=store, dim=dim, out=out)
+
+
+def run_or_skip(
+    function: Callable[..., Mapping[str, Any] | None], timeout_seconds: float, **arguments: Any
+) -> Measured:
+    """Call a function in a process of its own; one that takes too long or fails is skipped."""
     try:
-        return measure_in_process(learn, timeout_seconds=timeout_seconds, **arguments)
+        return measure_in_process(function, timeout_seconds=timeout_seconds, **arguments)
     except ProcessTimeoutError as error:
         raise SkippedError(f"took more than {timeout_seconds:.0f} s") from error
     except FigrlError as error:

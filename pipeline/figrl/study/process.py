@@ -59,7 +59,7 @@ def _watch(process: subprocess.Popen[str], deadline: float) -> int:
     peak = 0
     while process.poll() is None:
         if time.monotonic() > deadline:
-            process.kill()
+            _kill_family(process.pid)
             raise ProcessTimeoutError("The process reached its timeout.")
         with suppress(psutil.Error):
             parent = psutil.Process(process.pid)
@@ -67,6 +67,15 @@ def _watch(process: subprocess.Popen[str], deadline: float) -> int:
             peak = max(peak, sum(_resident(member) for member in family))
         time.sleep(_SAMPLE_SECONDS)
     return peak
+
+
+def _kill_family(pid: int) -> None:
+    """Kill a process and its children, such as the workers of its cluster."""
+    with suppress(psutil.Error):
+        parent = psutil.Process(pid)
+        for member in [*parent.children(recursive=True), parent]:
+            with suppress(psutil.Error):
+                member.kill()
 
 
 def _resident(process: psutil.Process) -> int:
