@@ -71,6 +71,7 @@ def _typed(ids: tuple[str, ...], store: str, run: str | None) -> list[Any]:
 @command.render
 def _render(report: Report) -> None:
     metric = "dot" if any("dot" in row for row in report["neighbors"]) else "cosine"
+
     def first(name: str) -> Cell:
         return lambda row: row[name] if row["rank"] == 1 else ""
 

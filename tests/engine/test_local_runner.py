@@ -79,7 +79,7 @@ def test_in_one_worker_or_shared_out_gives_the_same_bits(client, tmp_path, monke
         ingest(path, store=store, client=client, block_rows=block_rows)
         if not small:
             monkeypatch.setattr("figrl.serve.runs.run_in_one_worker", _shared_out)
-        run = embed(store, dim=8, client=client)
+        run = embed(store, dim=8, smoothing=3, client=client)
         assert not (run.path / "work").exists()
         names = [(stage["name"], stage["step"]) for stage in run.manifest["stages"]]
         found[small] = np.asarray(run.vectors), names, run.run

@@ -232,7 +232,7 @@ def test_a_plan_starts_no_local_cluster(figrl, store, tmp_path, monkeypatch):
 
 
 def test_more_columns_than_nodes_are_noted(figrl, ring):
-    columns = int(np.ceil(4 * np.log(NODES) / 0.04))
+    columns = 8 * int(np.ceil(np.ceil(4 * np.log(NODES) / 0.04) / 8))
     note = (
         f"The paper's rule asks for {columns:,} sketch columns, more than the graph has nodes "
         f"({NODES}): the sketch is larger than the matrix it stands for. A larger --epsilon or a "
@@ -244,8 +244,8 @@ def test_more_columns_than_nodes_are_noted(figrl, ring):
     assert outcome.err.splitlines()[0] == f"note: {note}"
     assert outcome.json["plan"]["notes"] == [note]
     options = ["plan", "--store", ring, "--dim", 5, "--sketch-size"]
-    assert "note: You asked for 301 sketch columns" in figrl(*options, 301).out
-    assert "note" not in figrl(*options, 300).out
+    assert "note: You asked for 304 sketch columns" in figrl(*options, 304).out
+    assert "note" not in figrl(*options, 296).out
 
 
 def test_status_tells_graph_runs_and_unfinished_work(figrl, edges, tmp_path):
@@ -278,9 +278,9 @@ def test_reports_in_words(figrl, ring, edges, tmp_path):
     outcome = figrl("ingest", edges, "--store", ring, "--block-rows", 64)
     assert outcome.out.startswith("This input was ingested before: nothing to do.")
     assert f"Next: figrl embed --store {ring}" in outcome.out
-    words = ["embed", "--store", ring, "--dim", 2, "--sketch-size", 2]
+    words = ["embed", "--store", ring, "--dim", 2, "--sketch-size", 16]
     shown = figrl(*words).out
-    assert "2 dimensions, from a sketch of 2" in shown
+    assert "2 dimensions, from a sketch of 16" in shown
     # Tables are not cut where there is no terminal.
     assert "\nfactor-solve " in shown
     again = figrl(*words).out

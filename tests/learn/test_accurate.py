@@ -232,8 +232,8 @@ def test_steps_of_smoothing_follow_the_mean_vector():
 
     # A sparse graph is smoothed until its mean vector would be too long for its share.
     sparse = [0.1 + 0.05 * step for step in range(20)]
-    assert steps(sparse) == 10
-    assert steps(sparse, share=0.0) == 13
+    assert steps(sparse) == 9
+    assert steps(sparse, share=0.0) == 14
     # On a dense one the first step makes all vectors parallel, or they are from the beginning.
     assert steps([0.35, 0.69]) == 0
     assert steps([0.9]) == 0

@@ -45,7 +45,7 @@ def test_it_is_brute_force(tmp_path_factory, seed, rows, chunk, count):
     for start in range(0, rows, chunk):
         open_matrix(path).write((start, 0), vectors[start : start + chunk])
     queries = rng.standard_normal((3, 5)).astype(np.float32)
-    found = search(path, None, queries, count)
+    found = search(path, None, queries, count, "cosine")
     expected, cosines = brute_force(vectors, queries, count)
     kept = min(rows, count)
     assert (found.rows[:, kept:] == -1).all()
@@ -53,7 +53,22 @@ def test_it_is_brute_force(tmp_path_factory, seed, rows, chunk, count):
     best = np.take_along_axis(cosines, expected, axis=1)
     # Cosines that agree to rounding may stand in either order.
     np.testing.assert_allclose(found_cosines, best, atol=1e-6)
-    np.testing.assert_allclose(found.cosines[:, :kept], best, atol=1e-6)
+    np.testing.assert_allclose(found.scores[:, :kept], best, atol=1e-6)
+
+
+def test_products_are_searched_by_dot_product(client, tmp_path):
+    path = write_edges(tmp_path / "edges.parquet", planted_edges(6))
+    ingest(path, store=tmp_path / "store", client=client, block_rows=64)
+    run = embed(tmp_path / "store", dim=8, representation="product", client=client)
+    assert run.metric == "dot"
+    found = neighbors(tmp_path / "store", [7], count=5)
+    assert found.column_names == ["id", "rank", "neighbor", "dot"]
+    scores = np.asarray(run.vectors) @ run[7]
+    ids = run.ids().to_pylist()
+    scores[ids.index(7)] = -np.inf
+    best = np.argsort(-scores)[:5]
+    assert found["neighbor"].to_pylist() == [ids[row] for row in best]
+    np.testing.assert_allclose(found["dot"], scores[best], rtol=1e-5)
 
 
 @pytest.fixture(scope="module")

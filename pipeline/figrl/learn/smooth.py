@@ -33,7 +33,7 @@ from figrl.store.matrix import Floats, open_matrix
 _LARGEST_JUMP = 0.12
 """Growth of the mean vector in the first step above which no step is taken."""
 
-_LONGEST_MEAN, _LESS_BY_SHARE = 0.8, 3.0
+_LONGEST_MEAN, _LESS_BY_SHARE = 0.82, 5.0
 """Length that the mean vector may reach: the first, less the second times the share of the graph's
 matrix that the dimensions hold. Where they hold much of it, there is less to gain from neighbours;
 docs/quality.md has the table behind these numbers."""
