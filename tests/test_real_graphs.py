@@ -112,7 +112,7 @@ def test_the_eigenvalues_are_near_the_largest_there_are(hepth):
     shortfall = largest - hepth.eigenvalues
     assert shortfall.min() > -1e-5
     assert shortfall[:32].max() < 0.005
-    assert shortfall.max() < 0.03
+    assert shortfall.max() < 0.04
     assert certificate["largest_residual"] < 0.1
 
 

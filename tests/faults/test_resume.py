@@ -88,12 +88,14 @@ def alone(workload, tmp_path_factory):
     return store, reports
 
 
+def key_of(stage):
+    """Name of the folder of a stage's marks."""
+    return stage["name"] + ("" if stage["step"] is None else f"-{stage['step']:03d}")
+
+
 def blocks_of(report):
-    """Blocks of each stage, by the name of its folder of marks."""
-    return {
-        stage["name"] + ("" if stage["step"] is None else f"-{stage['step']:03d}"): stage["blocks"]
-        for stage in report["stages"]
-    }
+    """Blocks of each stage."""
+    return {key_of(stage): stage["blocks"] for stage in report["stages"]}
 
 
 def test_each_stage_has_blocks_to_lose(alone):
@@ -250,8 +252,8 @@ def test_the_job_is_killed_in_each_stage(stories, alone, job):
     assert len(story.computed) == len(set(story.computed))
     assert story.done.isdisjoint(story.computed)
     for stage in story.report["stages"]:
-        assert stage["reused"] == sum(name == stage["name"] for name, _ in story.done)
-        assert stage["computed"] == sum(name == stage["name"] for name, _ in story.computed)
+        assert stage["reused"] == sum(name == key_of(stage) for name, _ in story.done)
+        assert stage["computed"] == sum(name == key_of(stage) for name, _ in story.computed)
         assert stage["computed"] == stage["blocks"] - stage["reused"]
     assert bits(story.store, job) == bits(alone[0], job)
     assert marked_blocks(story.store) == set()

@@ -164,7 +164,7 @@ def test_dimensions_without_information_are_zero(client, tmp_path):
         ({"dim": 8, "epsilon": 0.001}, "Allowed are 8 to 32768.*--epsilon of at least 0.0"),
         ({"dim": 8, "epsilon": 1.5}, "--epsilon is 1.5"),
         ({"dim": 8, "epsilon": 0.5, "sketch_size": 99}, "not both"),
-        ({"dim": 8, "colour": "red"}, "no option 'colour'; known: certificate, dim"),
+        ({"dim": 8, "colour": "red"}, "no option 'colour'; known: depth, dim"),
     ],
 )
 def test_what_is_not_allowed_says_what_is(client, small, options, message):

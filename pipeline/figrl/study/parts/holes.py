@@ -26,7 +26,7 @@ from figrl.study.graphs import StudyGraph
 from figrl.study.page import Cell, Picture, Section, Table
 
 CLUSTERS = {"karate": 2, "com-dblp": 1000}
-DIMS = {"karate": 3, "com-dblp": 128}
+DIMS = {"karate": 2, "com-dblp": 128}
 _OURS = "RDS"
 _PIVOTS = 64
 """Sources of the sampled betweenness of a large graph."""
