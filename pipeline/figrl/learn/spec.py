@@ -79,7 +79,7 @@ class EmbedOptions(Options):
         None,
         ge=1,
         le=MAX_SKETCH_SIZE,
-        description="Columns d of the sketch in all, in place of the width: b = d / s.",
+        description="Columns d of the sketch in all, in place of the width: b = d / s, rounded up.",
     )
     epsilon: float | None = Field(
         None,
