@@ -168,9 +168,33 @@ class DenseDeep:
             return cls(matrix, left, values, scale * left * np.sqrt(np.maximum(values, 0)))
         vectors = unit_rows(left * sum(values**power for power in range(1, 6)))
         walk = graph.weights / np.where(graph.degrees > 0, graph.degrees, 1)[:, None]
-        for _ in range(smoothing):
-            vectors = unit_rows(walk @ vectors)
+        if smoothing:
+            share = np.square(matrix @ left).sum() / np.square(matrix).sum()
+            vectors = smooth(walk, vectors, smoothing, share)
         return cls(matrix, left, values, vectors)
+
+
+def smooth(
+    walk: np.ndarray[Any, Any], vectors: np.ndarray[Any, Any], steps: int, share: float
+) -> np.ndarray[Any, Any]:
+    """The low-pass filter by the definition of Chebyshev polynomials; then even dimensions."""
+    bound, local = 0.85, min(4 * share, 0.5)
+    filtered = chebyshev(walk / bound, vectors, steps - 1)
+    at_one = chebyshev(np.eye(1) / bound, np.ones((1, 1)), steps - 1).item()
+    mixed = unit_rows((1 - local) * filtered / at_one + local * vectors)
+    means = unit_rows(walk @ mixed)
+    squares, directions = np.linalg.eigh(means.T @ means)
+    return unit_rows(means @ (directions * squares**-0.2) @ directions.T)
+
+
+def chebyshev(
+    matrix: np.ndarray[Any, Any], start: np.ndarray[Any, Any], degree: int
+) -> np.ndarray[Any, Any]:
+    """``T_degree(matrix) start``."""
+    previous, latest = matrix @ start, start
+    for _ in range(degree):
+        previous, latest = latest, 2 * matrix @ latest - previous
+    return latest
 
 
 def krylov_space(matrix: Any, start: Any, depth: int) -> np.ndarray[Any, np.dtype[np.float64]]:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from figrl import embed, fold_in, ingest
 from figrl.errors import ConfigError
 from figrl.learn.setup import Tiling
-from figrl.learn.smooth import steps_after
+from figrl.learn.smooth import balance, local_weight, recurrence
 from figrl.store.files import delete
 from tests.cutting import cut_products
 from tests.learn.test_embed import random_edges
@@ -222,24 +222,36 @@ def test_loose_pairs_do_not_fill_the_dimensions(client, tmp_path):
     assert largest_angle(angles["without"], angles["with"]) < 0.2
 
 
-def test_steps_of_smoothing_follow_the_mean_vector():
-    def steps(lengths, share=0.05, asked=None):
-        for done in range(1, len(lengths) + 1):
-            kept = steps_after(lengths[:done], asked, share)
-            if kept is not None:
-                return kept
-        return None
+def test_dense_graphs_keep_more_of_the_vectors_before_smoothing():
+    assert local_weight(0.0) == 0
+    assert local_weight(0.05) == pytest.approx(0.2)
+    assert local_weight(0.6) == 0.5
 
-    # A sparse graph is smoothed until its mean vector would be too long for its share.
-    sparse = [0.1 + 0.05 * step for step in range(20)]
-    assert steps(sparse) == 9
-    assert steps(sparse, share=0.0) == 14
-    # On a dense one the first step makes all vectors parallel, or they are from the beginning.
-    assert steps([0.35, 0.69]) == 0
-    assert steps([0.9]) == 0
-    assert steps([0.1] * 50) == 30
-    # What is asked for is done.
-    assert steps([0.35, 0.69, 0.9], asked=2) == 2
+
+@pytest.mark.parametrize("steps", [1, 2, 5, 30])
+def test_the_filter_keeps_what_is_the_same_everywhere_and_damps_the_rest(steps):
+    """By its values at eigenvalues of P; the last step multiplies them once more."""
+    points = np.linspace(-1, 1, 2001)
+    before, latest = np.zeros_like(points), np.ones_like(points)
+    for factor, share in recurrence(steps):
+        before, latest = latest, factor * points * latest - share * before
+    assert latest[-1] == pytest.approx(1)
+    exact = np.cosh(steps * np.arccosh(1 / 0.85))
+    inside = np.abs(points) <= 0.85
+    np.testing.assert_allclose(
+        latest[inside], np.cos(steps * np.arccos(points[inside] / 0.85)) / exact, atol=1e-9
+    )
+
+
+def test_balanced_directions_are_more_even_and_rows_as_long_as_before():
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(500, 6)) * [1, 2, 4, 8, 16, 0]
+    even = rows @ balance(rows.T @ rows / 500)
+    assert np.square(even).sum() == pytest.approx(np.square(rows).sum())
+    before, after = (np.linalg.svd(each)[1][:5] for each in (rows, even))
+    ratios = (after / after[0]) / (before / before[0]) ** 0.6
+    np.testing.assert_allclose(ratios, 1, rtol=1e-6)
+    np.testing.assert_array_equal(balance(np.zeros((3, 3))), np.eye(3))
 
 
 def test_linked_nodes_of_a_bipartite_graph_are_close(client, tmp_path):

@@ -22,8 +22,7 @@ from figrl.errors import ConfigError, ResourceError
 from figrl.learn.embed import embed_stages
 from figrl.learn.plan import imagined_graph, plan_embedding
 from figrl.learn.setup import Setup, Tiling
-from figrl.learn.smooth import AUTO_STEPS
-from figrl.learn.spec import EmbedOptions
+from figrl.learn.spec import SMOOTHING_STEPS, EmbedOptions
 from figrl.learn.tiling import plan_stages
 from figrl.store.files import read_json
 from figrl.store.graph import Graph
@@ -131,7 +130,7 @@ def test_products_go_in_a_row_where_one_worker_holds_the_graph_and_two_matrices(
     assert chain > 2
     steps = [p.stage for p in alone.stages if p.stage.name == "smooth"]
     assert steps[0].memory.shared_bytes > 3 * 4 * graph.nodes * 32
-    assert len(steps) == math.ceil(AUTO_STEPS / chain)
+    assert len(steps) == math.ceil(SMOOTHING_STEPS / chain)
     assert all(len(step.blocks) == 1 for step in steps)
     # Two workers share the blocks of a product out; little memory, or a large graph, has no room.
     shared = plan_embedding(graph, config, replace(rich, workers=2))

@@ -12,8 +12,8 @@ from figrl.learn.factor import factor_stages
 from figrl.learn.ritz import ritz_stages
 from figrl.learn.setup import Setup
 from figrl.learn.sketch import sketch_stages
-from figrl.learn.smooth import block_totals, mean_length, smooth_stages, smoothed_array
-from figrl.learn.vectors import basis_stage, vectors_stage
+from figrl.learn.smooth import local_weight, smooth_stages, smoothed_array
+from figrl.learn.vectors import vectors_stage
 from figrl.store.arrays import load_zarr
 from figrl.store.files import digest
 from figrl.store.layout import FORMAT
@@ -21,23 +21,30 @@ from figrl.store.layout import FORMAT
 _VERSIONS = ("figrl", "numpy", "scipy", "numba", "dask", "zarr", "pyarrow")
 
 
+_METHOD = 2
+"""Part of a run's name; raised when the same spec gives other vectors."""
+
+
 def run_name(setup: Setup, reference: str | None = None) -> str:
     """Name of a run: a digest of the graph and of all that changes the result."""
-    identity = {"format": FORMAT, "graph": setup.graph.version, "spec": asdict(setup.spec)}
+    graph, spec = setup.graph.version, asdict(setup.spec)
+    identity = {"format": FORMAT, "method": _METHOD, "graph": graph, "spec": spec}
     return digest(identity | ({"reference": reference} if reference else {}))
 
 
 def embed_stages(setup: Setup) -> Stages[Stats]:
     """Stages of a run: products, factor, vectors, smoothing.
 
-    Returns ``rank``, ``factor_method``, ``certificate`` and ``smoothing_steps``.
+    Returns ``rank``, ``factor_method``, ``certificate``, ``smoothing_steps``, and with smoothing
+    ``local_weight``, that of the vectors before it.
     """
     yield from sketch_stages(setup)
     facts = yield from _factor_stages(setup)
-    certificate = facts["certificate"]
-    share = 1.0 if certificate is None else certificate["share_captured"]
-    steps = yield from vectors_stages(setup, share)
-    return {**facts, "smoothing_steps": steps}
+    steps, certificate = setup.spec.smoothing, facts["certificate"]
+    share = 0.0 if certificate is None else certificate["share_captured"]
+    yield from vectors_stages(setup, share)
+    smoothed = {"local_weight": round(local_weight(share), 6)} if steps else {}
+    return {**facts, "smoothing_steps": steps, **smoothed}
 
 
 def _factor_stages(setup: Setup) -> Stages[Stats]:
@@ -48,18 +55,13 @@ def _factor_stages(setup: Setup) -> Stages[Stats]:
     return {**found, "factor_method": "ritz"}
 
 
-def vectors_stages(setup: Setup, share: float = 0.0) -> Stages[int]:
-    """What comes after the factor, which holds a share of the matrix; the steps of smoothing."""
-    asked = setup.spec.smoothing
-    if asked == 0:
-        target = setup.rows_array(setup.folder / "embedding")
-        yield vectors_stage(setup, target, with_basis=True)
-        return 0
-    started = yield vectors_stage(setup, smoothed_array(setup, 0), with_basis=False)
-    length = mean_length(setup.graph, block_totals(started))
-    steps = yield from smooth_stages(setup, length, share)
-    yield basis_stage(setup, needed=steps == 0)
-    return steps
+def vectors_stages(setup: Setup, share: float = 0.0) -> Stages[None]:
+    """What comes after the factor, whose dimensions hold a share of the graph's matrix."""
+    if setup.spec.smoothing == 0:
+        yield vectors_stage(setup, setup.rows_array(setup.folder / "embedding"), with_basis=True)
+        return
+    yield vectors_stage(setup, smoothed_array(setup, 0), with_basis=False)
+    yield from smooth_stages(setup, share)
 
 
 def describe_run(setup: Setup, facts: Stats, started: float) -> dict[str, Any]:

@@ -27,9 +27,10 @@ import scipy.linalg.lapack
 from figrl.engine.reduce import Partials, reduce_stages
 from figrl.engine.stage import Block, Cost, Memory, Stage, Stages, Stats, numbered
 from figrl.engine.worker import worker_state
+from figrl.learn.kernels import scale_to_unit
 from figrl.learn.rows import chunks_of_rows
 from figrl.learn.setup import WIDE_COLUMNS, Setup
-from figrl.store.arrays import load_zarr, save_zarr
+from figrl.store.arrays import ArraySpec, load_zarr, save_zarr
 from figrl.store.matrix import Floats, StoredMatrix, open_matrix
 
 Matrix = npt.NDArray[np.float64]
@@ -50,13 +51,14 @@ NOISE_LIMIT = 4 * float(np.finfo(np.float32).eps)
 
 @dataclass(frozen=True)
 class FactorTask:
-    """Parameters shared by all groups of rows."""
+    """Parameters shared by all groups of rows, which are brought to length 1 if asked for."""
 
     sketch: Path
     partials: Partials
     chunk_rows: int
     group_rows: int
     method: Method
+    normalises: bool = False
 
 
 def factor_group(task: FactorTask, group: int) -> Stats:
@@ -68,7 +70,11 @@ def factor_group(task: FactorTask, group: int) -> Stats:
     add = _ADD_ROWS[task.method]
     partial = np.zeros((0 if task.method == "qr" else columns, columns), order="F")
     for chunk in chunks_of_rows(sketch, start, stop, task.chunk_rows):
-        partial = add(partial, chunk)
+        rows_added = chunk
+        if task.normalises:
+            rows_added = chunk.copy()
+            scale_to_unit(rows_added)
+        partial = add(partial, rows_added)
     task.partials.save(group, partial)
     return {"read_bytes": (stop - start) * columns * 4, "written_bytes": partial.nbytes}
 
@@ -247,20 +253,31 @@ def solve_cost(setup: Setup) -> Cost:
 
 
 def reduced_stages(
-    setup: Setup, name: str, method: Method, *, needed: bool = True
+    setup: Setup,
+    name: str,
+    method: Method,
+    *,
+    needed: bool = True,
+    source: ArraySpec | None = None,
+    normalises: bool = False,
 ) -> Stages[tuple[FactorTask, Partials]]:
-    """Reduce all rows of the sketch to a few d x d matrices, which the caller combines."""
+    """Reduce all rows of the sketch to a few d x d matrices, which the caller combines.
+
+    With a `source`, the rows of that matrix of vectors instead, brought to length 1 if asked for.
+    """
     combine = _stack_qr if method == "qr" else np.add
-    partials = Partials(setup.work / "factor" / method, combine, count=setup.groups)
-    geometry, width = setup.geometry, setup.columns
-    task = FactorTask(setup.sketch, partials, geometry.chunk_rows, geometry.group_rows, method)
+    partials = Partials(setup.work / name / method, combine, count=setup.groups)
+    geometry, tiling = setup.geometry, setup.wide if source is None else setup.narrow
+    path = setup.sketch if source is None else source.path
+    width = setup.columns if source is None else source.shape[1]
+    task = FactorTask(path, partials, geometry.chunk_rows, geometry.group_rows, method, normalises)
     nodes, square = setup.graph.nodes, 8 * width * width
     yield Stage(
         name,
         factor_group,
         numbered(task, setup.groups) if needed else (),
-        Memory(task_bytes=3 * square + 16 * setup.chunk_rows * width),
-        reads=(setup.sketch,),
+        Memory(task_bytes=3 * square + (20 if normalises else 16) * setup.chunk_rows * width),
+        reads=(path,),
         cost=Cost(
             read_bytes=4 * nodes * width,
             written_bytes=setup.groups * square,
@@ -268,8 +285,8 @@ def reduced_stages(
             work={
                 "gram": nodes * width * width,
                 "gram_entries": nodes * width,
-                "copy": setup.copied_bytes(width, setup.wide),
-                "chunks": setup.chunk_count(width, setup.wide),
+                "copy": setup.copied_bytes(width, tiling),
+                "chunks": setup.chunk_count(width, tiling),
             },
         ),
         releases_buffers=needed,

@@ -218,11 +218,3 @@ def scale_to_unit(rows: Floats) -> None:
             factor = np.float32(1 / np.sqrt(square))
             for c in range(width):
                 rows[i, c] *= factor
-
-
-@numba.njit(nogil=True, cache=True)
-def add_rows(rows: Floats, total: npt.NDArray[np.float64]) -> None:
-    """Add every row to `total`, one after the other: bits do not depend on how rows are cut."""
-    for i in range(rows.shape[0]):
-        for c in range(rows.shape[1]):
-            total[c] += rows[i, c]

@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 
 from figrl.engine.worker import worker_state
-from figrl.learn.kernels import scale_to_unit
 from figrl.learn.projection import fill_projection
 from figrl.learn.setup import Setup, Tiling
 from figrl.learn.spec import EmbedSpec
@@ -58,12 +57,11 @@ class Columns:
 
 @dataclass(frozen=True)
 class ProductTask:
-    """Parameters shared by all tiles of a product ``L Z``, or ``2 L Z - before``.
+    """Parameters shared by all tiles of a product ``f L Z - g before``, `factors` being f and g.
 
     `operand` is where Z lies; None for ``R / sqrt(columns)``, which is regenerated from seeds.
     Where it is held whole, the threads of a worker share it; where not, each goes through it in
-    parts. A product that `smooths` is ``P Z`` instead, the mean over the neighbours, whose rows are
-    normalised where a slice has all columns.
+    parts. A product that `smooths` has ``P`` in place of ``L``, the mean over the neighbours.
     """
 
     setup: Setup
@@ -72,6 +70,7 @@ class ProductTask:
     out: Columns
     columns: int
     before: Columns | None = None
+    factors: tuple[float, float] = (1.0, 0.0)
     smooths: bool = False
 
     @property
@@ -156,22 +155,23 @@ class ProductTask:
     def begin_rows(self, nodes: Nodes, which: slice, rows: Floats) -> None:
         """Prepare rows for the sums over neighbours; those that hold `before` are subtracted.
 
-        They become ``-before / 2`` over the scale that `finish_rows` applies twice, so that no
-        second buffer is needed.
+        They become ``-g before / f`` over the scale that `finish_rows` applies, so that no second
+        buffer is needed.
         """
         if self.before is None:
             rows[:] = 0
             return
-        scale = nodes.scale[which]
-        inverse = np.divide(-0.5, scale, out=np.zeros_like(scale), where=scale > 0)
+        scale, (times, share) = self._row_scale(nodes, which), self.factors
+        inverse = np.divide(-share / times, scale, out=np.zeros_like(scale), where=scale > 0)
         rows *= inverse.astype(np.float32)[:, None]
 
     def finish_rows(self, nodes: Nodes, which: slice, rows: Floats) -> None:
         """Scale the sums over neighbours as the product needs."""
-        if self.smooths:
-            rows *= (inverse_root(nodes.degrees[which]) ** 2).astype(np.float32)[:, None]
-            if self.slices == 1:
-                scale_to_unit(rows)
-            return
-        scale = nodes.scale[which] * (1.0 if self.before is None else 2.0)
+        scale = self._row_scale(nodes, which) * self.factors[0]
         rows *= scale.astype(np.float32)[:, None]
+
+    def _row_scale(self, nodes: Nodes, which: slice) -> npt.NDArray[np.float64]:
+        """What rows of ``W Z`` are multiplied with: ``(D + tau)^-1/2``, or ``D^-1``."""
+        if self.smooths:
+            return inverse_root(nodes.degrees[which]) ** 2
+        return nodes.scale[which]

@@ -20,7 +20,6 @@ from figrl.errors import ResourceError
 from figrl.learn.embed import embed_stages
 from figrl.learn.product import KEPT_ENTRY_BYTES
 from figrl.learn.setup import Geometry, Setup, Tiling, stored_columns
-from figrl.learn.smooth import AUTO_STEPS
 from figrl.learn.spec import EmbedOptions, make_spec
 from figrl.learn.tiling import PARTS, PlannedStage, chain_products, choose_tiling, plan_stages
 from figrl.store.files import delete, exists, read_json, write_json
@@ -191,8 +190,7 @@ def _kept_bytes(plan: EmbedPlan) -> int:
     """
     setup, spec, rates = plan.setup, plan.setup.spec, Rates()
     again = math.ceil(spec.width / setup.wide.slice_columns) * spec.products - 1
-    steps = AUTO_STEPS if spec.smoothing is None else spec.smoothing
-    again += math.ceil(spec.dim / setup.narrow.slice_columns) * steps
+    again += math.ceil(spec.dim / setup.narrow.slice_columns) * spec.smoothing
     if again / rates.entries < KEPT_ENTRY_BYTES / rates.touch:
         return 0
     room = max(plan.memory.allowed_bytes - plan.peak_bytes, 0)

@@ -15,12 +15,9 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-import numpy as np
-import numpy.typing as npt
-
 from figrl.engine.stage import Block, Blocks, Cost, Memory, Stage, Stats
 from figrl.engine.worker import worker_state
-from figrl.learn.kernels import accumulate, add_rows
+from figrl.learn.kernels import accumulate
 from figrl.learn.operand import ProductTask, read_nodes
 from figrl.learn.setup import Setup
 from figrl.store.arrays import ArraySpec
@@ -42,36 +39,29 @@ KEPT_ENTRY_BYTES = 16
 
 
 def product_tile(task: ProductTask, block: int, slice_number: int) -> Stats:
-    """Compute one tile of the product and write it, chunk by chunk.
-
-    Of a step of smoothing with all columns, the statistics have the sum of the rows.
-    """
+    """Compute one tile of the product and write it, chunk by chunk."""
     graph, spec = task.graph, task.spec
     columns = task.slice_range(slice_number)
-    total = np.zeros(columns[1] - columns[0])
+    width = columns[1] - columns[0]
     if task.parts > 1:
-        _tile_by_parts(task, block, columns, total)
+        _tile_by_parts(task, block, columns)
     else:
         content = (graph.path, task.operand, task.columns, columns)
         key = (*content, spec.seed, spec.regularization)
         fill = partial(task.fill_block, columns[0])
-        shape = (graph.nodes, total.size)
+        shape = (graph.nodes, width)
         with worker_state().operand.use(key, shape, graph.blocks, fill) as operand:
-            _tile_by_chunks(task, block, columns, operand, total)
+            _tile_by_chunks(task, block, columns, operand)
     start, stop = graph.block_range(block)
-    rows_bytes = 4 * (stop - start) * total.size
+    rows_bytes = 4 * (stop - start) * width
     return {
         "read_bytes": task.parts * graph.edge_bytes(block) + (rows_bytes if task.before else 0),
         "written_bytes": rows_bytes,
-        **({"total": total.tolist()} if task.smooths and task.slices == 1 else {}),
     }
 
 
-Total = npt.NDArray[np.float64]
-
-
 def _tile_by_chunks(
-    task: ProductTask, block: int, columns: tuple[int, int], operand: Floats, total: Total
+    task: ProductTask, block: int, columns: tuple[int, int], operand: Floats
 ) -> None:
     """Add up the rows of a chunk, and write them while the next chunk is added up."""
     out = open_matrix(task.out.path)
@@ -90,15 +80,15 @@ def _tile_by_chunks(
             for rows, neighbours, weights in edges.rows_before(end):
                 accumulate(rows, neighbours, weights, operand, chunk, first_row=begin)
             task.finish_rows(nodes, place, chunk)
-            add_rows(chunk, total)
             write(out.write, (begin, task.out.first + columns[0]), chunk)
 
 
-def _tile_by_parts(task: ProductTask, block: int, columns: tuple[int, int], total: Total) -> None:
+def _tile_by_parts(task: ProductTask, block: int, columns: tuple[int, int]) -> None:
     """Go through the operand in parts, and over the edges once for each."""
     graph, (first, last) = task.graph, columns
     start, stop = graph.block_range(block)
-    nodes, out = task.block_nodes(block), worker_state().buffer("tile", (stop - start, total.size))
+    nodes = task.block_nodes(block)
+    out = worker_state().buffer("tile", (stop - start, last - first))
     if task.before is not None:
         task.before.read(start, first, out)
     task.begin_rows(nodes, slice(None), out)
@@ -112,7 +102,6 @@ def _tile_by_parts(task: ProductTask, block: int, columns: tuple[int, int], tota
         for rows, neighbours, weights in graph.row_groups(block):
             accumulate(rows, neighbours, weights, part, out, first_row=start, first_column=begin)
     task.finish_rows(nodes, slice(None), out)
-    add_rows(out, total)
     open_matrix(task.out.path).write((start, task.out.first + first), out)
 
 
@@ -129,13 +118,8 @@ def product_stage(
     chain: Chain | None = None,
     times: int = 1,
     frees: tuple[Path, ...] = (),
-    needed: bool = True,
-    expected: Stats | None = None,
 ) -> Stage:
-    """A product with the graph; with a `chain`, `times` of them from this one on.
-
-    Where it is not `needed`, the stage has no blocks.
-    """
+    """A product with the graph; with a `chain`, `times` of them from this one on."""
     graph = task.graph
     tiles = Blocks(task.slices * graph.blocks, lambda i: _tile(task, *divmod(i, graph.blocks)))
     function, blocks = (product_tile, tiles) if chain is None else (chain[0], (chain[1],))
@@ -143,14 +127,13 @@ def product_stage(
     return Stage(
         name,
         function,
-        blocks if needed else (),
+        blocks,
         memory,
         reads=(graph.path,) if task.operand is None else (graph.path, task.operand.path),
         writes=writes,
         frees=frees,
         step=step,
         cost=cost,
-        expected=expected or {},
         releases_buffers=task.operand is None,
     )
 

@@ -61,6 +61,7 @@ def sketch_product(setup: Setup, number: int) -> ProductTask:
         out=Columns(setup.sketch, (number - 1) * width),
         columns=width,
         before=block(number - 2),
+        factors=(2.0, 1.0) if number > 2 else (1.0, 0.0),
     )
 
 

@@ -1,274 +1,335 @@
-"""Smoothing: each vector becomes the mean of its neighbours' vectors, normalised.
+"""Smoothing: a low-pass filter of the graph, and dimensions of more even weight.
 
-    Y_t = unit(P Y_(t-1))          P = D^-1 W
+    Z = T_(s-1)(P / a) Y_0 / T_(s-1)(1 / a)      P = D^-1 W    T: Chebyshev polynomial
+    B = unit(c Z + (1 - c) Y_0)                  Y = P B
+    vectors: unit(Y H)                           H = G^(-e/2)  G: Gram matrix of rows of unit(Y)
 
-A new node's vector is one step from ``Y_(s-1)``, which is therefore the fold-in basis. How many
-steps a graph gains from is decided while it is smoothed, from the length of the mean vector: it
-grows as vectors become parallel. Where the first step makes it jump, as on dense graphs, no step is
-taken; else steps go on until it would be too long.
+The polynomial of degree s - 1 keeps what varies slowly along edges, and damps the rest: s products
+do what takes more than twice as many steps ``Y <- unit(P Y)``. Smoothed vectors tell communities
+apart, Y_0 tells near neighbours apart, so both are mixed: Y_0 counts the more, the more of the
+graph's matrix its dimensions hold. On dense graphs, where Z is nearly the same for all nodes, that
+is what keeps vectors apart. H makes the few strong directions weaker, the mean vector first.
 
-Rows of zeros, of nodes without edges, stay zeros.
+The last step is a mean over neighbours, so a new node's vector is ``unit(p_j B H)``, and ``B H`` is
+the fold-in basis. Rows of zeros, of nodes without edges, stay zeros.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from figrl.engine.stage import Block, Cost, Memory, Stage, StageResult, Stages, Stats, numbered
+from figrl.engine.reduce import Partials
+from figrl.engine.stage import Block, Cost, Memory, Stage, Stages, Stats, numbered
 from figrl.engine.worker import worker_state
 from figrl.learn.chain import GraphInMemory
-from figrl.learn.kernels import add_rows, scale_to_unit
+from figrl.learn.factor import Matrix, reduced_stages
+from figrl.learn.kernels import scale_to_unit
 from figrl.learn.operand import Columns, ProductTask
 from figrl.learn.product import product_stage
 from figrl.learn.rows import chunks_of_rows, write_pieces
 from figrl.learn.setup import Setup
 from figrl.store.arrays import ArraySpec
-from figrl.store.graph import Graph
+from figrl.store.files import load_array, save_array
 from figrl.store.matrix import Floats, open_matrix
 
-_LARGEST_JUMP = 0.12
-"""Growth of the mean vector in the first step above which no step is taken."""
+_DAMPED = 0.85
+"""The bound a: what varies along edges with an eigenvalue of P between -a and a is damped."""
 
-_LONGEST_MEAN, _LESS_BY_SHARE = 0.82, 5.0
-"""Length that the mean vector may reach: the first, less the second times the share of the graph's
-matrix that the dimensions hold. Where they hold much of it, there is less to gain from neighbours;
-docs/quality.md has the table behind these numbers."""
+_LOCAL_BY_SHARE, _MOST_LOCAL = 4.0, 0.5
+"""Weight 1 - c of the vectors before smoothing: the first, times the share of the graph's matrix
+that they hold, and at most the second. docs/quality.md has the table behind these numbers."""
 
-AUTO_STEPS = 30
-"""Most steps where their number is not given."""
+_EVENNESS = 0.4
+"""The exponent e: 0 leaves the dimensions as they are, 1 gives all directions the same weight."""
 
-Arrays = tuple[ArraySpec, ArraySpec | None]
-"""The latest vectors, and those of the step before."""
+_WEAKEST = 1e-6
+"""Directions below this share of the strongest are not made stronger any further."""
 
 
-def steps_after(lengths: Sequence[float], asked: int | None, share: float) -> int | None:
-    """Steps to keep, given the lengths of the mean before and after each step so far.
+def local_weight(share: float) -> float:
+    """Weight of the vectors before smoothing, whose dimensions hold a share of the matrix."""
+    return min(_LOCAL_BY_SHARE * share, _MOST_LOCAL)
 
-    `share` is that of the graph's matrix that the dimensions hold. None where one more step is to
-    be taken.
+
+def recurrence(steps: int) -> list[tuple[float, float]]:
+    """Factors ``(f, g)`` with ``Z_i = f P Z_(i-1) - g Z_(i-2)``, for i from 1 on.
+
+    ``Z_i`` is ``T_i(P / a) Y_0 / T_i(1 / a)``, so that a vector that is the same for all nodes
+    stays as it is.
+
+    Examples
+    --------
+    >>> recurrence(1)
+    [(1.0, 0.0)]
     """
-    longest = _LONGEST_MEAN - _LESS_BY_SHARE * share
-    done = len(lengths) - 1
-    if asked is not None:
-        return asked if done == asked else None
-    if done == 0:
-        return None if lengths[0] < longest else 0
-    grown = lengths[-1] - lengths[-2]
-    if done == 1 and grown > _LARGEST_JUMP:
-        return 0
-    return done if done == AUTO_STEPS or lengths[-1] + grown > longest else None
+    factors, ratio = [(1.0, 0.0)], _DAMPED
+    while len(factors) < steps:
+        following = 1 / (2 / _DAMPED - ratio)
+        factors.append((2 / _DAMPED * following, ratio * following))
+        ratio = following
+    return factors
 
 
-def smoothed_array(setup: Setup, step: int, suffix: str = "") -> ArraySpec:
-    """Where ``Y_step`` lies until the embedding is stored."""
-    path = setup.work / f"smooth-{step:03d}{suffix}"
-    return setup.slices_array(path, setup.spec.dim, setup.narrow)
+def smoothed_array(setup: Setup, step: int) -> ArraySpec:
+    """Where ``Z_step`` lies until it is no longer needed; the first are the vectors ``Y_0``."""
+    return _array(setup, f"smooth-{step:03d}")
 
 
-def mean_length(graph: Graph, totals: Sequence[Sequence[float]]) -> float:
-    """Length of the mean vector, from the sums over row blocks, in their order."""
-    return float(np.linalg.norm(np.sum(totals, axis=0))) / graph.nodes
+def _array(setup: Setup, name: str) -> ArraySpec:
+    return setup.slices_array(setup.work / name, setup.spec.dim, setup.narrow)
 
 
-def block_totals(result: StageResult) -> list[list[float]]:
-    """Sums of the vectors of each row block of a stage."""
-    return [result.stats[key]["total"] for key in sorted(result.stats)]
+def _mixed(setup: Setup) -> ArraySpec:
+    return _array(setup, "smooth-mixed")
 
 
-def smooth_stages(setup: Setup, length: float, share: float) -> Stages[int]:
-    """All steps from ``Y_0``, whose mean has a length, and the embedding; the number of steps."""
-    asked, chain = setup.spec.smoothing, setup.narrow.chain
-    lengths, done = [length], 0
-    kept = steps_after(lengths, asked, share)
-    first: Arrays = (smoothed_array(setup, 0), None)
-    arrays = first
-    most = AUTO_STEPS if asked is None else asked
-    while done < most:
-        times, needed = min(chain, most - done), kept is None
-        if chain > 1:
-            found, after = yield from _chain_stages(
-                setup, arrays, range(done + 1, done + times + 1), lengths, share, needed
-            )
-        else:
-            found, after = yield from _step_stages(setup, arrays, done + 1, needed)
-        if needed:
-            lengths, arrays = [*lengths, *found], after
-            kept = steps_after(lengths, asked, share)
-        done += times
-    taken = most if kept is None else kept
-    yield _store_stage(setup, arrays if taken else first)
-    return taken
+def _means(setup: Setup) -> ArraySpec:
+    return _array(setup, "smooth-means")
 
 
-def _step_stages(
-    setup: Setup, arrays: Arrays, step: int, needed: bool
-) -> Stages[tuple[Sequence[float], Arrays]]:
-    """One step, shared by the workers; where a slice has not all columns, rows are scaled after."""
-    latest, before = arrays
-    out = smoothed_array(setup, step)
-    whole = setup.narrow.slice_columns >= setup.spec.dim
-    raw = smoothed_array(setup, step, "-sum")
-    written = out if whole else raw
-    result = yield product_stage(
-        _product(setup, latest, written),
-        "smooth",
-        step,
-        (written,),
-        frees=(before.path,) if needed and before is not None else (),
-        needed=needed,
-        expected={"total": [0.0]},
+def smooth_stages(setup: Setup, share: float) -> Stages[None]:
+    """All steps from ``Y_0``, whose dimensions hold a share of the matrix, to the embedding."""
+    steps, chain = setup.spec.smoothing, setup.narrow.chain
+    local = local_weight(share)
+    if chain > 1:
+        for first in range(1, steps + 1, chain):
+            yield _chain_stage(setup, local, range(first, min(first + chain, steps + 1)))
+    else:
+        for step in range(1, steps):
+            # Y_0 is mixed in at the end.
+            frees = (smoothed_array(setup, step - 2).path,) if step > 2 else ()
+            out = smoothed_array(setup, step)
+            yield product_stage(step_product(setup, step), "smooth", step, (out,), frees=frees)
+        yield _mix_stage(setup, local)
+        yield product_stage(step_product(setup, steps), "smooth", steps, (_means(setup),))
+    _, left = yield from reduced_stages(
+        setup, "smooth-gram", "gram", source=_means(setup), normalises=True
     )
-    if not whole:
-        result = yield _rows_stage(
-            "smooth-normalise",
-            RowsTask(setup, ((raw.path, out.path),), normalises=True),
-            (out,),
-            (raw.path,) if needed else (),
-            step=step,
-            needed=needed,
-        )
-    length = mean_length(setup.graph, block_totals(result)) if needed else 0.0
-    return [length], (out, latest)
+    square = 8 * setup.spec.dim**2
+    solve = Block("all", (setup, left))
+    yield Stage("smooth-balance", solve_balance, [solve], Memory(task_bytes=6 * square))
+    yield _store_stage(setup)
 
 
-def _chain_stages(
-    setup: Setup, arrays: Arrays, steps: range, lengths: Sequence[float], share: float, needed: bool
-) -> Stages[tuple[Sequence[float], Arrays]]:
-    """Up to `times` steps in the memory of one worker, which looks at the mean after each."""
-    latest, before = arrays
-    end, times = steps[-1], len(steps)
-    out, out_before = smoothed_array(setup, end), smoothed_array(setup, end, "-before")
-    old = (latest.path, before.path) if before is not None else ()
-    task = _product(setup, latest, out)
-    result = yield product_stage(
-        task,
-        "smooth",
-        steps[0],
-        (out, out_before),
-        chain=(run_steps, Block("all", (task, out_before.path, tuple(lengths), share, times))),
-        times=times,
-        frees=old if needed else (),
-        needed=needed,
-        expected={"lengths": [0.0] * times},
-    )
-    return result.only["lengths"] if needed else (), (out, out_before)
-
-
-def _product(setup: Setup, operand: ArraySpec, out: ArraySpec) -> ProductTask:
+def step_product(setup: Setup, step: int) -> ProductTask:
+    """The product of a step: ``Z_step``, or the means over neighbours that are the last one."""
+    if step == setup.spec.smoothing:
+        operand, out, before, factors = _mixed(setup), _means(setup), None, (1.0, 0.0)
+    else:
+        operand, out = smoothed_array(setup, step - 1), smoothed_array(setup, step)
+        before = Columns(smoothed_array(setup, step - 2).path) if step > 1 else None
+        factors = recurrence(step)[-1]
     return ProductTask(
         setup,
         setup.narrow,
         Columns(operand.path),
         Columns(out.path),
         setup.spec.dim,
+        before=before,
+        factors=factors,
         smooths=True,
     )
 
 
-def run_steps(
-    task: ProductTask, before: Path, lengths: tuple[float, ...], share: float, times: int
-) -> Stats:
-    """Smooth in the memory of this worker until enough steps are taken; store the last two."""
-    graph, found = GraphInMemory(task), list(lengths)
-    with worker_state().matrices.use(2, (task.graph.nodes, task.columns)) as (latest, earlier):
-        assert task.operand is not None
-        graph.read(task.operand, latest)
-        for _ in range(times):
-            graph.multiply(task, latest, earlier)
-            latest, earlier = earlier, latest
-            found.append(mean_length(task.graph, _totals(task.graph, latest)))
-            if steps_after(found, task.spec.smoothing, share) is not None:
-                break
-        graph.write(task.out, latest)
-        graph.write(Columns(before), earlier)
-        size = latest.nbytes
-    return {
-        "lengths": found[len(lengths) :],
-        "read_bytes": graph.edge_bytes + size,
-        "written_bytes": 2 * size,
-    }
-
-
-def _totals(graph: Graph, matrix: Floats) -> list[list[float]]:
-    totals = np.zeros((graph.blocks, matrix.shape[1]))
-    for block in range(graph.blocks):
-        begin, end = graph.block_range(block)
-        add_rows(matrix[begin:end], totals[block])
-    return totals.tolist()
-
-
-def _store_stage(setup: Setup, arrays: Arrays) -> Stage:
-    """The embedding and the basis, with whole rows in a chunk."""
-    targets = (setup.folder / "embedding", setup.folder / "basis")
-    pairs = tuple(
-        (source.path, target)
-        for source, target in zip(arrays, targets, strict=True)
-        if source is not None
+def _chain_stage(setup: Setup, local: float, steps: range) -> Stage:
+    """Some steps in the memory of one worker."""
+    first, end = steps[0], steps[-1]
+    task = step_product(setup, first)
+    older = [smoothed_array(setup, step).path for step in (first - 1, first - 2) if step > 0]
+    if end == setup.spec.smoothing:
+        writes = (_mixed(setup), _means(setup))
+        older.append(smoothed_array(setup, 0).path)
+    else:
+        writes = (smoothed_array(setup, end - 1), smoothed_array(setup, end))
+    return product_stage(
+        task,
+        "smooth",
+        first,
+        writes,
+        chain=(run_steps, Block("all", (setup, local, first, len(steps)))),
+        times=len(steps),
+        frees=tuple(older),
     )
-    writes = tuple(setup.rows_array(target) for _, target in pairs)
-    return _rows_stage("embedding", RowsTask(setup, pairs), writes, tuple(s for s, _ in pairs))
+
+
+def run_steps(setup: Setup, local: float, first: int, times: int) -> Stats:
+    """Smooth in the memory of this worker, and store what the next steps need."""
+    task, last = step_product(setup, first), setup.spec.smoothing
+    graph = GraphInMemory(task)
+    with worker_state().matrices.use(2, (setup.graph.nodes, setup.spec.dim)) as pair:
+        latest, earlier = pair
+        graph.read(Columns(smoothed_array(setup, first - 1).path), latest)
+        if first > 1:
+            graph.read(Columns(smoothed_array(setup, first - 2).path), earlier)
+        for step in range(first, first + times):
+            if step == last:
+                _mix_matrix(setup, local, graph, latest)
+            graph.multiply(step_product(setup, step), latest, earlier)
+            latest, earlier = earlier, latest
+        end = first + times - 1
+        targets = (
+            (_mixed(setup), _means(setup))
+            if end == last
+            else (smoothed_array(setup, end - 1), smoothed_array(setup, end))
+        )
+        for target, matrix in zip(targets, (earlier, latest), strict=True):
+            graph.write(Columns(target.path), matrix)
+        size = latest.nbytes
+    return {"read_bytes": graph.edge_bytes + 2 * size, "written_bytes": 2 * size}
+
+
+def _mix_matrix(setup: Setup, local: float, graph: GraphInMemory, matrix: Floats) -> None:
+    mix, height = _mixer(setup, local), setup.geometry.chunk_rows
+
+    def mix_rows(block: int) -> None:
+        begin, end = setup.graph.block_range(block)
+        for low in range(begin, end, height):
+            mix(low, matrix[low : min(low + height, end)])
+
+    graph.each_block(mix_rows)
+
+
+def _mixer(setup: Setup, local: float) -> Callable[[int, Floats], None]:
+    """A function that makes ``unit(c Z + (1 - c) Y_0)`` of rows of Z, in place, from a row on."""
+    original = open_matrix(smoothed_array(setup, 0).path)
+
+    def mix(begin: int, rows: Floats) -> None:
+        rows *= np.float32(1 - local)
+        rows += np.float32(local) * original.read((begin, 0), np.empty_like(rows))
+        scale_to_unit(rows)
+
+    return mix
+
+
+def solve_balance(setup: Setup, partials: Partials) -> Stats:
+    """Find H from the Gram matrix, and store it."""
+    save_array(_balance_path(setup), balance(partials.combined() / setup.graph.nodes))
+    return {}
+
+
+def _balance_path(setup: Setup) -> Path:
+    return setup.work / "balance.npy"
+
+
+def balance(gram: Matrix) -> Matrix:
+    """``G^(-e/2)``, scaled so that rows keep their mean square length."""
+    squares, directions = np.linalg.eigh((gram + gram.T) / 2)
+    squares = np.maximum(squares, 0.0)
+    if squares[-1] == 0:
+        return np.eye(len(gram))
+    weights = np.maximum(squares, _WEAKEST * squares[-1]) ** (-_EVENNESS / 2)
+    weights *= np.sqrt(squares.sum() / (squares * weights**2).sum())
+    return np.asarray((directions * weights) @ directions.T)
 
 
 @dataclass(frozen=True)
 class RowsTask:
-    """Parameters shared by all row blocks: matrices that are copied, and normalised or not."""
+    """Parameters shared by all row blocks of a stage that goes over rows of smoothed vectors."""
 
     setup: Setup
-    pairs: tuple[tuple[Path, Path], ...]
-    normalises: bool = False
+    local: float = 0.0
 
 
-def copy_block(task: RowsTask, block: int) -> Stats:
-    """Copy the rows of a row block; the sum of those that were normalised."""
+def mix_block(task: RowsTask, block: int) -> Stats:
+    """Mix the smoothed rows of a row block with those before smoothing."""
     setup = task.setup
     start, stop = setup.graph.block_range(block)
-    height, written = setup.geometry.chunk_rows, 0
-    total = np.zeros(setup.spec.dim)
-    for source, target in task.pairs:
-        chunks = chunks_of_rows(open_matrix(source), start, stop, height)
+    height = setup.geometry.chunk_rows
+    latest = smoothed_array(setup, setup.spec.smoothing - 1)
+    smoothed = chunks_of_rows(open_matrix(latest.path), start, stop, height)
+    mix = _mixer(setup, task.local)
 
-        def copied(_: int, out: Floats, chunks: Iterator[Floats] = chunks) -> None:
-            np.copyto(out, next(chunks))
-            if task.normalises:
+    def mixed(begin: int, out: Floats) -> None:
+        np.copyto(out, next(smoothed))
+        mix(begin, out)
+
+    written = write_pieces([_mixed(setup).path], start, stop, height, mixed)
+    return {"read_bytes": 2 * written, "written_bytes": written}
+
+
+def _mix_stage(setup: Setup, local: float) -> Stage:
+    last = setup.spec.smoothing - 1
+    reads, frees = (
+        tuple(dict.fromkeys(smoothed_array(setup, step).path for step in steps))
+        for steps in ((0, last), (0, max(last - 1, 0), last))
+    )
+    task = RowsTask(setup, local)
+    return _rows_stage("smooth-mix", mix_block, task, reads, (_mixed(setup),), frees)
+
+
+def store_block(task: RowsTask, block: int) -> Stats:
+    """Write the vectors and the basis of a row block."""
+    setup = task.setup
+    start, stop = setup.graph.block_range(block)
+    height = setup.geometry.chunk_rows
+    weights = load_array(_balance_path(setup)).astype(np.float32)
+
+    def balanced(source: Path, normalises: bool) -> Callable[[int, Floats], None]:
+        chunks: Iterator[Floats] = chunks_of_rows(open_matrix(source), start, stop, height)
+
+        def fill(_: int, out: Floats) -> None:
+            np.matmul(next(chunks), weights, out=out)
+            if normalises:
                 scale_to_unit(out)
-                add_rows(out, total)
 
-        written += write_pieces([target], start, stop, height, copied)
-    return {"read_bytes": written, "written_bytes": written, "total": total.tolist()}
+        return fill
+
+    vectors, basis = _stored(setup)
+    written = 0
+    for source, target, normalises in (
+        (_means(setup), vectors, True),
+        (_mixed(setup), basis, False),
+    ):
+        fill = balanced(source.path, normalises)
+        written += write_pieces([target.path], start, stop, height, fill)
+    return {"read_bytes": written, "written_bytes": written}
+
+
+def _stored(setup: Setup) -> tuple[ArraySpec, ArraySpec]:
+    vectors, basis = (setup.rows_array(setup.folder / name) for name in ("embedding", "basis"))
+    return vectors, basis
+
+
+def _store_stage(setup: Setup) -> Stage:
+    """The embedding and the basis, with whole rows in a chunk."""
+    sources = (_means(setup).path, _mixed(setup).path)
+    flops = 4 * setup.graph.nodes * setup.spec.dim**2
+    task = RowsTask(setup)
+    return _rows_stage("embedding", store_block, task, sources, _stored(setup), sources, flops)
 
 
 def _rows_stage(
     name: str,
+    function: Callable[[RowsTask, int], Stats],
     task: RowsTask,
+    reads: tuple[Path, ...],
     writes: tuple[ArraySpec, ...],
     frees: tuple[Path, ...],
-    *,
-    step: int | None = None,
-    needed: bool = True,
+    flops: int = 0,
 ) -> Stage:
     setup, dim = task.setup, task.setup.spec.dim
     tall = min(max(array.chunks[0] for array in writes), setup.graph.nodes)
-    moved = 4 * setup.graph.nodes * dim * len(writes)
+    size = 4 * setup.graph.nodes * dim
     return Stage(
         name,
-        copy_block,
-        numbered(task, setup.graph.blocks) if needed else (),
-        Memory(task_bytes=4 * dim * (3 * setup.chunk_rows + 3 * tall)),
-        reads=tuple(source for source, _ in task.pairs),
+        function,
+        numbered(task, setup.graph.blocks),
+        Memory(task_bytes=4 * dim * (5 * setup.chunk_rows + 3 * tall + 2 * dim)),
+        reads=reads,
         writes=writes,
         frees=frees,
-        step=step,
         cost=Cost(
-            read_bytes=moved,
-            written_bytes=moved,
+            read_bytes=len(reads) * size,
+            written_bytes=len(writes) * size,
+            flops=flops,
             work={
-                "copy": setup.copied_bytes(dim, setup.narrow) + moved,
+                "gemm": flops,
+                "copy": len(reads) * setup.copied_bytes(dim, setup.narrow) + len(writes) * size,
                 "chunks": setup.chunk_count(2 * dim, setup.narrow),
             },
         ),
-        expected={"total": [0.0]},
     )

@@ -48,6 +48,12 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 """Widths are for each dimension. docs/quality.md has the table from which the values were taken."""
 
+SMOOTHING_STEPS = 8
+"""Steps of smoothing by default."""
+
+MAX_STEPS = 100
+"""Most steps of smoothing that may be asked for."""
+
 
 class EmbedOptions(Options):
     """What is learnt. What is left out is as the preset has it."""
@@ -105,8 +111,9 @@ class EmbedOptions(Options):
     smoothing: str | int | None = Field(
         None,
         description=(
-            "Steps in which each vector of the unit representation moves to the mean of its "
-            "neighbours': auto (as many as the graph gains from, measured on the way), or a number."
+            "Products of the low-pass filter that moves each vector of the unit representation to "
+            f"those of its neighbours: auto ({SMOOTHING_STEPS}), a number, or 0 for none. How much "
+            "it moves them is measured on the graph."
         ),
     )
     seed: int = Field(0, ge=0, lt=1 << 63, description="Seed of the random projection.")
@@ -132,16 +139,12 @@ class EmbedOptions(Options):
         raise ValueError(f"has to be auto, or a number of steps from 0 to {MAX_STEPS}")
 
 
-MAX_STEPS = 100
-"""Most steps of smoothing that may be asked for."""
-
-
 @dataclass(frozen=True)
 class EmbedSpec:
     """All that the vectors of a graph depend on, besides the graph.
 
     The fields are those of `EmbedOptions`, with everything resolved that the preset or the graph
-    decides; `smoothing` is None where the number of steps is found while smoothing.
+    decides.
     """
 
     dim: int
@@ -149,7 +152,7 @@ class EmbedSpec:
     depth: int
     regularization: float
     representation: Representation
-    smoothing: int | None
+    smoothing: int
     seed: int
 
     @property
@@ -192,7 +195,7 @@ def make_spec(config: EmbedOptions, *, nodes: int, mean_degree: float) -> EmbedS
         depth=chosen["depth"],
         regularization=tau,
         representation=representation,
-        smoothing=None if steps == "auto" else steps,
+        smoothing=SMOOTHING_STEPS if steps == "auto" else steps,
         seed=config.seed,
     )
 

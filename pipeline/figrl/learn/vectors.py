@@ -20,7 +20,7 @@ import numpy as np
 from figrl.engine.stage import Cost, Memory, Stage, Stats, numbered
 from figrl.engine.worker import worker_state
 from figrl.learn.factor import projector
-from figrl.learn.kernels import add_rows, scale_to_unit
+from figrl.learn.kernels import scale_to_unit
 from figrl.learn.operand import Nodes, inverse_root, read_nodes
 from figrl.learn.projection import fill_projection
 from figrl.learn.ritz import ritz_matrices
@@ -32,38 +32,27 @@ from figrl.store.matrix import Floats, open_matrix
 
 @dataclass(frozen=True)
 class VectorsTask:
-    """Parameters shared by all row blocks: where vectors and basis go, if they are wanted."""
+    """Parameters shared by all row blocks: where vectors go, and the basis if it is wanted."""
 
     setup: Setup
-    vectors: Path | None
+    vectors: Path
     basis: Path | None
 
 
 def vectors_stage(setup: Setup, vectors: ArraySpec, *, with_basis: bool) -> Stage:
     """The vectors, or what smoothing begins with; and the basis, unless smoothing makes it."""
     basis = setup.rows_array(setup.folder / "basis") if with_basis else None
-    return _stage("vectors", setup, vectors, basis, needed=True)
-
-
-def basis_stage(setup: Setup, *, needed: bool) -> Stage:
-    """The basis by itself."""
-    return _stage("basis", setup, None, setup.rows_array(setup.folder / "basis"), needed=needed)
-
-
-def _stage(
-    name: str, setup: Setup, vectors: ArraySpec | None, basis: ArraySpec | None, *, needed: bool
-) -> Stage:
     nodes, dim, columns = setup.graph.nodes, setup.spec.dim, setup.columns
-    arrays = tuple(array for array in (vectors, basis) if array is not None)
-    task = VectorsTask(setup, _path(vectors), _path(basis))
-    reads = (vectors is not None) + (basis is not None and not setup.spec.is_paper)
+    arrays = (vectors,) if basis is None else (vectors, basis)
+    task = VectorsTask(setup, vectors.path, None if basis is None else basis.path)
+    reads = 1 + (basis is not None and not setup.spec.is_paper)
     made = 0 if basis is None else nodes * setup.spec.width
     flops = 2 * nodes * dim * columns * len(arrays)
     rows = setup.chunk_rows
     return Stage(
-        name,
+        "vectors",
         vectors_block,
-        numbered(task, setup.graph.blocks) if needed else (),
+        numbered(task, setup.graph.blocks),
         Memory(task_bytes=4 * (5 * rows * columns + 6 * columns * dim + 6 * rows * dim)),
         reads=(setup.sketch,),
         writes=arrays,
@@ -80,34 +69,26 @@ def _stage(
                 + len(arrays) * math.ceil(nodes / rows),
             },
         ),
-        expected={"total": [0.0]},
         # The decomposition before it may have taken much.
         releases_buffers=not setup.spec.is_paper,
     )
 
 
-def _path(array: ArraySpec | None) -> Path | None:
-    return None if array is None else array.path
-
-
 def vectors_block(task: VectorsTask, block: int) -> Stats:
-    """Write the vectors of a row block, and its part of the basis; the sum of its vectors."""
+    """Write the vectors of a row block, and its part of the basis."""
     setup = task.setup
     start, stop = setup.graph.block_range(block)
     nodes = read_nodes(setup.graph, start, stop, setup.spec.regularization)
     to_vectors, to_basis = _matrices(setup)
-    height, read, written = setup.geometry.chunk_rows, 0, 0
-    total = np.zeros(setup.spec.dim)
-    if task.vectors is not None:
-        sketch = chunks_of_rows(open_matrix(setup.sketch), start, stop, height)
+    height = setup.geometry.chunk_rows
+    sketch = chunks_of_rows(open_matrix(setup.sketch), start, stop, height)
 
-        def vectors(begin: int, out: Floats) -> None:
-            np.matmul(next(sketch), to_vectors, out=out)
-            _scale(setup, nodes, slice(begin - start, begin - start + len(out)), out)
-            add_rows(out, total)
+    def vectors(begin: int, out: Floats) -> None:
+        np.matmul(next(sketch), to_vectors, out=out)
+        _scale(setup, nodes, slice(begin - start, begin - start + len(out)), out)
 
-        written += write_pieces([task.vectors], start, stop, height, vectors)
-        read += (stop - start) * setup.columns * 4
+    written = write_pieces([task.vectors], start, stop, height, vectors)
+    read = (stop - start) * setup.columns * 4
     if task.basis is not None:
         origin = _origin(setup, nodes, start, stop)
 
@@ -116,7 +97,7 @@ def vectors_block(task: VectorsTask, block: int) -> Stats:
 
         written += write_pieces([task.basis], start, stop, height, basis)
         read += 0 if setup.spec.is_paper else (stop - start) * setup.columns * 4
-    return {"read_bytes": read, "written_bytes": written, "total": total.tolist()}
+    return {"read_bytes": read, "written_bytes": written}
 
 
 def _matrices(setup: Setup) -> tuple[Floats, Floats]:
