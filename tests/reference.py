@@ -184,7 +184,7 @@ def smooth(
     mixed = unit_rows((1 - local) * filtered / at_one + local * vectors)
     means = unit_rows(walk @ mixed)
     squares, directions = np.linalg.eigh(means.T @ means)
-    return unit_rows(means @ (directions * squares**-0.2) @ directions.T)
+    return unit_rows(means @ (directions * squares**-0.225) @ directions.T)
 
 
 def chebyshev(

@@ -3,7 +3,7 @@
 For example:
   figrl bench factor
   figrl bench sketch embed --data graphs/ --json
-  figrl bench growth --plot growth.png
+  figrl bench growth --preset accurate --plot growth.png
   figrl bench quality --data graphs/ --graph PPI --method figrl --method pycleora
   figrl bench quality held-back options --data graphs/ --plot quality.png --write docs/quality.md
   figrl bench rates                   rates of this machine, for 'figrl plan --measured-rates'
@@ -44,6 +44,7 @@ from figrl.bench.selection import TIMEOUT_SECONDS, Selection
 from figrl.bench.sketch import bench_product, bench_regenerate
 from figrl.bench.storage import bench_storage
 from figrl.bench.tables import PARTS, report_tables, write_tables
+from figrl.learn.spec import PRESETS
 from figrl.units import human_bytes
 from figrl_jobs.console import Cell, Report, print_facts, print_table
 from figrl_jobs.options import job
@@ -125,6 +126,13 @@ _TABLES: dict[str, Sequence[tuple[str, Cell]]] = {
     help="Skip a method of quality, held-back or options that takes longer.",
 )
 @click.option(
+    "--preset",
+    type=click.Choice(list(PRESETS)),
+    default="accurate",
+    show_default=True,
+    help="Preset that growth embeds with.",
+)
+@click.option(
     "--plot",
     type=click.Path(dir_okay=False),
     help="Plot the results to this file (.png, .svg or .pdf).",
@@ -141,21 +149,22 @@ def command(
     plot: str | None,
     write: str | None,
     timeout: float,
+    preset: str,
     **restricted: tuple[str, ...],
 ) -> Report:
     """Measure PARTS against the alternatives and print the ratios."""
-    given: dict[str, object] = {}
+    given: dict[str, object] = {"preset": preset}
     if data is not None:
         notify = partial(click.echo, err=True)
         chosen = Selection(Path(data), **restricted, timeout_seconds=timeout, notify=notify)
-        given = {"data": Path(data), "selection": chosen}
+        given |= {"data": Path(data), "selection": chosen}
     results: list[tuple[str, Result]] = []
     machine = _machine()
     report: Report = {}
     if "rates" in parts:
         report["rates"] = asdict(measure_rates())
     for part, bench in [(name, bench) for name in parts for bench in _PARTS.get(name, [])]:
-        needed = {"data", "selection"} & set(signature(bench).parameters)
+        needed = {"data", "selection", "preset"} & set(signature(bench).parameters)
         if needed - set(given):
             click.echo(f"skipped: {bench.__name__} needs --data", err=True)
             continue

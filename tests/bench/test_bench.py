@@ -86,16 +86,21 @@ def test_growth_tells_of_every_stage(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     # Another test measures them; here the ones of a machine that nobody measured do as well.
     monkeypatch.setattr(growth, "measure_rates", lambda: None)
-    figures = growth.bench_growth(sizes=(20_000, 60_000), sketch_size=32, dim=8)
+    figures = growth.bench_growth(sizes=(20_000, 60_000), preset="paper", dim=8)
     stages = ["sketch", "factor", "factor-solve", "vectors"]
     grown = [figure for figure in figures if "exponent" in figure.what]
-    assert [figure.what.split()[2] for figure in grown] == ["ingest", *stages]
+    assert [figure.what.split()[2] for figure in grown] == ["ingest", *stages, "all"]
     predicted = [figure for figure in figures if figure.what.startswith("predicted")]
     assert [figure.what.split()[3] for figure in predicted] == stages
     assert all(figure.value >= 1 for figure in predicted)
     peaks = [figure for figure in figures if figure.what.startswith("peak memory")]
     assert len(peaks) == 2
     assert all(0.2 < figure.value < 6 for figure in peaks)
+    planned = [figure for figure in figures if figure.what.endswith("planned")]
+    assert [figure.what.split()[2] for figure in planned] == 2 * stages
+    assert all(0 < figure.value < 1 for figure in planned)
+    beside = [figure for figure in figures if "over ingest" in figure.what]
+    assert ["192 column products" in figure.detail for figure in beside] == [True, True]
     shares = [figure for figure in figures if "hardware" in figure.what]
     assert len(shares) == 2
     assert all(0 < figure.value < 1 for figure in shares)

@@ -45,6 +45,8 @@ MIDDLE = {
         ("factor-solve", "all"),
         ("vectors", "000008"),
         ("smooth-002", "0000-000008"),
+        ("smooth-mix", "000008"),
+        ("smooth-balance", "all"),
         ("embedding", "000008"),
     ],
     "fold-in": [("match", "000000"), ("weigh", "000001"), ("fold", "000001"), ("join", "all")],
@@ -63,6 +65,8 @@ WRITTEN = {
     "factor-solve": ["store/runs/*/ritz/values.npy", "store/runs/*/ritz/coefficients.npy"],
     "vectors": ["store/runs/*/work/smooth-000/c/8/0"],
     "smooth-002": ["store/runs/*/work/smooth-002/c/8/0"],
+    "smooth-mix": ["store/runs/*/work/smooth-mixed/c/8/0"],
+    "smooth-balance": ["store/runs/*/work/balance.npy"],
     "embedding": ["store/runs/*/embedding/c/8/0", "store/runs/*/basis/c/8/0"],
     "fold": ["store-out/.new.parquet.*.parts/part-000001.parquet"],
     "export": ["store-out/.vectors.*.parts/part-000008.parquet"],
@@ -115,6 +119,10 @@ def test_each_stage_has_blocks_to_lose(alone):
         "vectors": 18,
         "smooth-001": 18,
         "smooth-002": 18,
+        "smooth-mix": 18,
+        "smooth-003": 18,
+        "smooth-gram": 5,
+        "smooth-balance": 1,
         "embedding": 18,
     }
     fold_in = {"match": 1, "weigh": 3, "fold": 3, "join": 1}
@@ -158,7 +166,7 @@ def test_one_worker_that_is_killed_in_every_row_of_products_gives_the_same_bits(
     workload, alone, tmp_path
 ):
     story = kill_in_each_stage("embed", workload, alone[0], tmp_path, IN_A_ROW, workers=1)
-    names = [name for name in blocks_of(story.report) if name.startswith(("sketch", "smooth"))]
+    names = [name for name in blocks_of(story.report) if name.startswith(("sketch-", "smooth-0"))]
     assert names == ["sketch-001", "smooth-001"]
     for place, attempt in enumerate(story.attempts):
         assert attempt.block not in attempt.after

@@ -22,7 +22,7 @@ from figrl.serve.runs import run_embed
 
 NODES = 4_500
 INGEST = IngestOptions(block_rows=256)
-EMBED = EmbedOptions(dim=4, width=8, depth=3, smoothing=2)
+EMBED = EmbedOptions(dim=4, width=8, depth=3, smoothing=3)
 
 JOBS = ("ingest", "embed", "fold-in", "export")
 
@@ -61,7 +61,7 @@ class Workload:
             "ingest": ["ingest", str(self.edges), "--store", str(store), "--block-rows", "256"],
             "embed": [
                 *("embed", "--store", str(store), "--dim", "4"),
-                *("--width", "8", "--depth", "3", "--smoothing", "2"),
+                *("--width", "8", "--depth", "3", "--smoothing", "3"),
             ],
             "fold-in": [
                 *("fold-in", str(self.new_edges), "--store", str(store)),

@@ -56,12 +56,13 @@ def test_json_is_alone_on_standard_output(figrl, store):
 def test_plan_shows_the_cost_of_each_stage_and_runs_nothing(figrl, store):
     plan = figrl("plan", "--store", store, "--dim", 4, "--sketch-size", 77, "--json").json
     assert [stage["name"] for stage in plan["stages"]] == [
-        *("sketch", "factor", "factor-solve", "norm", "vectors", "smooth", "embedding"),
+        *("sketch", "factor", "factor-solve", "norm", "vectors", "smooth", "smooth-mix"),
+        *("smooth-gram", "smooth-balance", "embedding"),
     ]
     for stage in plan["stages"]:
         assert stage["tasks"] >= stage["times"] > 0
         assert stage["peak_bytes"] > plan["reserved_bytes"]
-        if stage["name"] not in ("norm", "embedding"):
+        if stage["name"] not in ("norm", "smooth-mix", "smooth-balance"):
             assert min(stage[fact] for fact in ("read_bytes", "written_bytes", "flops")) > 0
     assert plan["disk_bytes"] < plan["free_disk_bytes"]
     shown = figrl("plan", "--store", store, "--dim", 4, "--sketch-size", 77)

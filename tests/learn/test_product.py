@@ -39,7 +39,8 @@ def products(graph, folder, count, *, columns, operand_rows, kept_bytes=0):
         create_array(ArraySpec(out, (graph.nodes, SIZE), (16, columns)))
         tiling = Tiling(columns, operand_rows)
         setup = Setup(graph, SPEC, Geometry(16, 16), tiling, tiling, 1, folder, kept_bytes)
-        task = ProductTask(setup, tiling, operand, Columns(out), SIZE, before)
+        factors = (1.0, 0.0) if before is None else (2.0, 1.0)
+        task = ProductTask(setup, tiling, operand, Columns(out), SIZE, before, factors)
         for slice_number, block in product(range(task.slices), range(graph.blocks)):
             product_tile(task, block, slice_number)
         results.append(np.asarray(open_zarr(out)[...]))

@@ -8,7 +8,7 @@ The polynomial of degree s - 1 keeps what varies slowly along edges, and damps t
 do what takes more than twice as many steps ``Y <- unit(P Y)``. Smoothed vectors tell communities
 apart, Y_0 tells near neighbours apart, so both are mixed: Y_0 counts the more, the more of the
 graph's matrix its dimensions hold. On dense graphs, where Z is nearly the same for all nodes, that
-is what keeps vectors apart. H makes the few strong directions weaker, the mean vector first.
+is what keeps vectors apart. H makes the few strong directions weaker (`balance`).
 
 The last step is a mean over neighbours, so a new node's vector is ``unit(p_j B H)``, and ``B H`` is
 the fold-in basis. Rows of zeros, of nodes without edges, stay zeros.
@@ -22,18 +22,16 @@ from pathlib import Path
 
 import numpy as np
 
-from figrl.engine.reduce import Partials
 from figrl.engine.stage import Block, Cost, Memory, Stage, Stages, Stats, numbered
 from figrl.engine.worker import worker_state
+from figrl.learn.balance import balance_stages, load_balance
 from figrl.learn.chain import GraphInMemory
-from figrl.learn.factor import Matrix, reduced_stages
 from figrl.learn.kernels import scale_to_unit
 from figrl.learn.operand import Columns, ProductTask
 from figrl.learn.product import product_stage
 from figrl.learn.rows import chunks_of_rows, write_pieces
 from figrl.learn.setup import Setup
 from figrl.store.arrays import ArraySpec
-from figrl.store.files import load_array, save_array
 from figrl.store.matrix import Floats, open_matrix
 
 _DAMPED = 0.85
@@ -42,12 +40,6 @@ _DAMPED = 0.85
 _LOCAL_BY_SHARE, _MOST_LOCAL = 4.0, 0.5
 """Weight 1 - c of the vectors before smoothing: the first, times the share of the graph's matrix
 that they hold, and at most the second. docs/quality.md has the table behind these numbers."""
-
-_EVENNESS = 0.4
-"""The exponent e: 0 leaves the dimensions as they are, 1 gives all directions the same weight."""
-
-_WEAKEST = 1e-6
-"""Directions below this share of the strongest are not made stronger any further."""
 
 
 def local_weight(share: float) -> float:
@@ -106,12 +98,7 @@ def smooth_stages(setup: Setup, share: float) -> Stages[None]:
             yield product_stage(step_product(setup, step), "smooth", step, (out,), frees=frees)
         yield _mix_stage(setup, local)
         yield product_stage(step_product(setup, steps), "smooth", steps, (_means(setup),))
-    _, left = yield from reduced_stages(
-        setup, "smooth-gram", "gram", source=_means(setup), normalises=True
-    )
-    square = 8 * setup.spec.dim**2
-    solve = Block("all", (setup, left))
-    yield Stage("smooth-balance", solve_balance, [solve], Memory(task_bytes=6 * square))
+    yield from balance_stages(setup, _means(setup))
     yield _store_stage(setup)
 
 
@@ -205,27 +192,6 @@ def _mixer(setup: Setup, local: float) -> Callable[[int, Floats], None]:
     return mix
 
 
-def solve_balance(setup: Setup, partials: Partials) -> Stats:
-    """Find H from the Gram matrix, and store it."""
-    save_array(_balance_path(setup), balance(partials.combined() / setup.graph.nodes))
-    return {}
-
-
-def _balance_path(setup: Setup) -> Path:
-    return setup.work / "balance.npy"
-
-
-def balance(gram: Matrix) -> Matrix:
-    """``G^(-e/2)``, scaled so that rows keep their mean square length."""
-    squares, directions = np.linalg.eigh((gram + gram.T) / 2)
-    squares = np.maximum(squares, 0.0)
-    if squares[-1] == 0:
-        return np.eye(len(gram))
-    weights = np.maximum(squares, _WEAKEST * squares[-1]) ** (-_EVENNESS / 2)
-    weights *= np.sqrt(squares.sum() / (squares * weights**2).sum())
-    return np.asarray((directions * weights) @ directions.T)
-
-
 @dataclass(frozen=True)
 class RowsTask:
     """Parameters shared by all row blocks of a stage that goes over rows of smoothed vectors."""
@@ -266,7 +232,7 @@ def store_block(task: RowsTask, block: int) -> Stats:
     setup = task.setup
     start, stop = setup.graph.block_range(block)
     height = setup.geometry.chunk_rows
-    weights = load_array(_balance_path(setup)).astype(np.float32)
+    weights = load_balance(setup)
 
     def balanced(source: Path, normalises: bool) -> Callable[[int, Floats], None]:
         chunks: Iterator[Floats] = chunks_of_rows(open_matrix(source), start, stop, height)

@@ -32,14 +32,14 @@ PRESETS: dict[str, dict[str, Any]] = {
         "smoothing": 0,
     },
     "fast": {
-        "width": 0.5,
+        "width": 0.375,
         "depth": 3,
         "regularization": "auto",
         "representation": "unit",
-        "smoothing": "auto",
+        "smoothing": 5,
     },
     "accurate": {
-        "width": 0.75,
+        "width": 0.5,
         "depth": 8,
         "regularization": "auto",
         "representation": "unit",
@@ -70,7 +70,7 @@ class EmbedOptions(Options):
         None,
         ge=1,
         le=MAX_SKETCH_SIZE,
-        description="Columns b that are multiplied with the graph at once. Default: 3/4 k.",
+        description="Columns b that are multiplied with the graph at once. Default: k / 2.",
     )
     depth: int | None = Field(
         None,
@@ -96,8 +96,9 @@ class EmbedOptions(Options):
     regularization: str | float | None = Field(
         None,
         description=(
-            "Added to every degree: auto (the mean degree; 0 for the product representation), or a "
-            "number. Keeps small components from filling the dimensions; costs nothing."
+            "Added to every degree: auto (the mean degree; a tenth of it for the product "
+            "representation), or a number. Keeps small components from filling the dimensions; "
+            "costs nothing."
         ),
     )
     representation: Representation | None = Field(
@@ -188,7 +189,7 @@ def make_spec(config: EmbedOptions, *, nodes: int, mean_degree: float) -> EmbedS
         steps = 0
     tau = chosen["regularization"]
     if tau == "auto":
-        tau = 0.0 if representation == "product" else mean_degree
+        tau = mean_degree / 10 if representation == "product" else mean_degree
     return EmbedSpec(
         dim=config.dim,
         width=_width(config, nodes, chosen["width"], chosen["depth"]),

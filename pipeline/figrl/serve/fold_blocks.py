@@ -3,7 +3,7 @@
     degree:    y_j = D_j^-1/2 (l_j B)      l_j: row of L of the extended graph, over known nodes
     unit:      y_j = unit(l_j B)
     product:   y_j = (D_j + tau)^1/2 (l_j B)
-    smoothed:  y_j = unit(w_j B + v_j Y)   w_j: its weights; B is the last but one smoothing step
+    smoothed:  y_j = unit(w_j B + v_j Y)   w_j: its weights; B: vectors before the last step
                                            v_j: weights to other new nodes; Y: their last vectors
 
 The new edges have been ingested as a small graph of their own, which merges repeated edges, sums
