@@ -53,7 +53,6 @@ def ritz_stages(setup: Setup) -> Stages[Stats]:
         [Block("all", (setup, left, _DROPPED[method]))],
         Memory(task_bytes=9 * 8 * setup.columns**2),
         cost=solve_cost(setup),
-        # With no share of the matrix in them, vectors are smoothed the longest.
         expected={"rank": setup.spec.dim, "eigenvalues": [0.0], "residuals": [0.0]},
     )
     normed = yield norm_stage(setup)
