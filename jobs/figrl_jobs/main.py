@@ -26,6 +26,7 @@ _JOBS = (
     "submit",
     "cancel",
     "status",
+    "verify",
     "study",
     "bench",
     "demo",

@@ -37,6 +37,7 @@ __all__ = [
     "neighbors",
     "open_store",
     "run_reindex",
+    "verify",
 ]
 
 __version__ = metadata.version("figrl")
@@ -50,6 +51,7 @@ _MODULES = {
     "serve.embedding": ("Embedding", "StoreView", "open_store"),
     "serve.fold_in": ("FoldedNodes", "fold_in"),
     "serve.neighbors": ("neighbors",),
+    "serve.verify": ("verify",),
     "store.graph": ("Graph",),
 }
 

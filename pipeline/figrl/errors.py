@@ -34,6 +34,10 @@ class BadInputError(FigrlError):
     exit_code = 3
 
 
+class DamagedError(BadInputError):
+    """A file of a store is missing, or is not what was written."""
+
+
 class GateError(FigrlError):
     """A quality gate refused the result."""
 

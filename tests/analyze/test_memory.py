@@ -9,14 +9,15 @@ from types import SimpleNamespace
 import distributed
 import numpy as np
 import pytest
-import zarr
 
 from figrl.analyze.centers import LIBRARY_BYTES, ClusterOptions, ClusterTask, centers_in_memory
 from figrl.analyze.influence import InfluenceTask, influence, influence_memory
 from figrl.analyze.kmeans import kmeans_bytes
 from figrl.engine.runner import ClusterRunner
 from figrl.engine.stage import RESERVED_BYTES, Block, Stage, Stats
+from figrl.store.arrays import ArraySpec, create_array
 from figrl.store.files import save_array
+from figrl.store.matrix import open_matrix
 from tests.conftest import running
 
 
@@ -41,10 +42,9 @@ def growth(job: ClusterRunner) -> int:
 @pytest.mark.parametrize("clusters", [10, 700])
 def test_kmeans_takes_no_more_than_was_counted(two_threads, tmp_path, clusters):
     nodes, dim = 300_000, 16
-    array = zarr.create_array(
-        tmp_path / "embedding", shape=(nodes, dim), chunks=(50_000, dim), dtype="float32"
-    )
-    array[...] = np.random.default_rng(0).normal(size=(nodes, dim)).astype(np.float32)
+    create_array(ArraySpec(tmp_path / "embedding", (nodes, dim), (50_000, dim)))
+    vectors = np.random.default_rng(0).normal(size=(nodes, dim)).astype(np.float32)
+    open_matrix(tmp_path / "embedding").write((0, 0), vectors)
     options = ClusterOptions(clusters=clusters)
     graph = SimpleNamespace(nodes=nodes)
     task = ClusterTask(graph, tmp_path / "embedding", dim, tmp_path, tmp_path, options)

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import zarr
 
-from figrl.errors import BadInputError, ConfigError, StoreInUseError
+from figrl.errors import BadInputError, ConfigError, DamagedError, StoreInUseError
 from figrl.store.arrays import ArraySpec, create_array, open_zarr, read_range, write_rows
 from figrl.store.files import (
     append_line,
@@ -208,12 +209,12 @@ def test_a_manifest_comes_back(tmp_path):
     ("content", "message"),
     [
         (None, r"is not complete: it has no manifest.json"),
-        (b"", r"manifest.json is damaged"),
-        (b'{"format": 1', r"manifest.json is damaged"),
-        (b"\xff\x00", r"manifest.json is damaged"),
-        (b"[1]", r"manifest.json is damaged: it holds no object"),
+        (b"", r"damaged: .*manifest.json cannot be read"),
+        (b'{"format": 1', r"damaged: .*manifest.json cannot be read"),
+        (b"\xff\x00", r"damaged: .*manifest.json cannot be read"),
+        (b"[1]", r"damaged: .*manifest.json has no checksum"),
         (b'{"format": 99}', rf"has layout 99; this version of figrl reads layout {FORMAT}"),
-        (b"{}", r"has layout None"),
+        (b"{}", r"damaged: .*manifest.json has no checksum"),
     ],
 )
 def test_a_manifest_that_cannot_be_used_is_named(tmp_path, content, message):
@@ -329,46 +330,49 @@ def array(tmp_path):
 def test_rows_of_one_and_two_dimensions_are_written(tmp_path, array):
     create_array(ArraySpec(tmp_path / "vector", (10,), (4,), "int64"))
     vector = open_zarr(tmp_path / "vector")
+    write_rows(vector, 0, np.zeros(10))
     write_rows(vector, 4, np.arange(4))
     np.testing.assert_array_equal(np.asarray(vector[...]), [0, 0, 0, 0, 0, 1, 2, 3, 0, 0])
     write_rows(array, 8, np.ones((2, 7), np.float32))
-    assert np.asarray(array[...]).sum() == 14
+    assert array[8:].sum() == 14
+    with pytest.raises(DamagedError, match="c/0/0 is missing"):
+        array[...]
     with pytest.raises(AssertionError):
         write_rows(vector, 2, np.arange(4))
 
 
 def test_ranges_are_what_zarr_reads(tmp_path):
     create_array(ArraySpec(tmp_path / "vector", (10,), (4,), "uint64"))
-    open_zarr(tmp_path / "vector")[...] = np.arange(10)
+    zarr.open_array(str(tmp_path / "vector"))[...] = np.arange(10)
     for start, stop in ((0, 10), (0, 4), (3, 5), (8, 10), (9, 10), (4, 8)):
         found = read_range(tmp_path / "vector", start, stop, chunk=4, dtype=np.uint64)
         np.testing.assert_array_equal(found, np.arange(start, stop, dtype=np.uint64))
     chunk = tmp_path / "vector" / "c" / "1"
     chunk.write_bytes(chunk.read_bytes()[:-8])
-    with pytest.raises(BadInputError, match="c/1 has 3 values where 4 belong"):
+    with pytest.raises(BadInputError, match="c/1 has 28 bytes where 36 belong"):
         read_range(tmp_path / "vector", 0, 10, chunk=4, dtype=np.uint64)
     chunk.unlink()
-    with pytest.raises(BadInputError, match="c/1 has 0 values where 4 belong"):
+    with pytest.raises(BadInputError, match="c/1 is missing"):
         read_range(tmp_path / "vector", 0, 10, chunk=4, dtype=np.uint64)
 
 
 def test_chunks_of_zeros_are_on_the_disk(tmp_path, array):
     write_rows(array, 0, np.zeros((4, 7), np.float32))
     chunk = tmp_path / "array" / "c" / "0" / "0"
-    assert chunk.read_bytes() == bytes(48)
+    assert chunk.read_bytes()[:48] == bytes(48)
 
 
 def test_create_array_keeps_what_is_the_same_and_replaces_what_is_not(tmp_path, array):
     write_rows(array, 0, np.ones((4, 7), np.float32))
     same = {"shape": (10, 7), "chunks": (4, 3), "dtype": np.float32}
     create_array(ArraySpec(tmp_path / "array", **(same)))
-    assert np.asarray(open_zarr(tmp_path / "array")[...]).sum() == 28
+    assert open_zarr(tmp_path / "array")[:4].sum() == 28
     for change in ({"shape": (11, 7)}, {"chunks": (4, 7)}, {"dtype": np.float64}):
         create_array(ArraySpec(tmp_path / "array", **(same)))
         write_rows(open_zarr(tmp_path / "array"), 0, np.ones((4, 7), np.float32))
         create_array(ArraySpec(tmp_path / "array", **(same | change)))
         changed = open_zarr(tmp_path / "array")
-        assert not np.asarray(changed[...]).any()
+        assert not (changed.path / "c").exists()
         assert (changed.shape, changed.chunks, changed.dtype) == tuple((same | change).values())
     assert [path.name for path in tmp_path.iterdir()] == ["array"]
 

@@ -162,9 +162,9 @@ def open_adjacency(folder: Path) -> Adjacency:
     """Map the lists of `write_adjacency` into memory: only pages that are used are read."""
     weights = folder / _WEIGHTS
     return Adjacency(
-        load_array(folder / _STARTS, mapped=True),
-        load_array(folder / _NEIGHBOURS, mapped=True),
-        load_array(weights, mapped=True) if exists(weights) else None,
+        load_array(folder / _STARTS, mapped=True, checked=False),
+        load_array(folder / _NEIGHBOURS, mapped=True, checked=False),
+        load_array(weights, mapped=True, checked=False) if exists(weights) else None,
     )
 
 

@@ -172,7 +172,7 @@ def saved_clusters(embedding: Embedding, options: ClusterOptions) -> dict[str, A
     labels = _saved_labels(embedding, options)
     try:
         report: dict[str, Any] = files.read_json(labels.with_suffix(".json"))
-        shape = files.load_array(labels, mapped=True).shape
+        shape = files.load_array(labels, mapped=True, checked=False).shape
     except (OSError, ValueError):
         # Missing, or cut off by a power failure: the clusters are computed again.
         return None
@@ -231,7 +231,7 @@ def _labels_of(task: ClusterTask, start: int, stop: int) -> npt.NDArray[np.int32
 
 def cluster_sizes(labels: Path, clusters: int) -> npt.NDArray[np.int64]:
     """Nodes of each cluster."""
-    found = files.load_array(labels, mapped=True)
+    found = files.load_array(labels, mapped=True, checked=False)
     sizes = np.zeros(clusters, np.int64)
     for start in range(0, found.size, _ROWS_AT_A_TIME):
         sizes += np.bincount(found[start : start + _ROWS_AT_A_TIME], minlength=clusters)

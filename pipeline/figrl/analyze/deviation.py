@@ -124,7 +124,10 @@ class DeviationTask:
     def pieces(self, block: int) -> Iterator[tuple[int, Floats, Labels]]:
         """Rows of a block in pieces: the number of the first row, vectors and clusters."""
         start, stop = self.graph.block_range(block)
-        matrix, labels = open_matrix(self.embedding), load_array(self.labels, mapped=True)
+        matrix, labels = (
+            open_matrix(self.embedding),
+            load_array(self.labels, mapped=True, checked=False),
+        )
         height = min(matrix.chunks[0], _ROWS_AT_A_TIME)
         for begin in range(start, stop, height):
             end = min(begin + height, stop)

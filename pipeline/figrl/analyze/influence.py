@@ -126,8 +126,8 @@ def influence_block(task: InfluenceTask, first_run: int, runs: int) -> Stats:
     """Simulate some runs; return the sums of each hole, and of all together."""
     sums = spread_sums(
         shared_adjacency(task.lists),
-        load_array(task.labels, mapped=True),
-        load_array(task.holes).tolist(),
+        load_array(task.labels, mapped=True, checked=False),
+        load_array(task.holes, checked=False).tolist(),
         model=task.model,
         first_run=first_run,
         runs=runs,

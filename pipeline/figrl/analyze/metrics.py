@@ -66,7 +66,7 @@ def open_labels(labels: LabelsOrPath) -> npt.NDArray[np.integer[Any]]:
     """Labels as given, or memory-mapped from their file."""
     if isinstance(labels, np.ndarray):
         return labels
-    return load_array(Path(labels), mapped=True)
+    return load_array(Path(labels), mapped=True, checked=False)
 
 
 def map_groups(

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import distributed
 import numpy as np
+import zarr
 
 from figrl.bench.harness import run_both, scratch
 from figrl.bench.results import Comparison
@@ -86,7 +87,7 @@ def dask_svd(folder: str, dim: int) -> None:
 def _check(folder: str) -> None:
     """Check that both span the same space."""
     paths = (Path(folder) / name for name in ("ours", "theirs"))
-    first, second = (np.asarray(open_zarr(path)[...], np.float64) for path in paths)
+    first, second = (np.asarray(zarr.open_array(str(path))[...], np.float64) for path in paths)
     overlap = np.linalg.svd(first.T @ second, compute_uv=False)
     if overlap.min() < 0.999:
         raise AssertionError(f"the two factorisations differ: {overlap.min()}")

@@ -154,7 +154,7 @@ def _disk(folder: Path) -> dict[str, float]:
         block[:] = 1
     paths = [folder / f"block-{number}" for number in range(64)]
 
-    def rate(transfer: Callable[[Path, Bytes], None]) -> float:
+    def rate(transfer: Callable[[Path, Bytes], object]) -> float:
         def half(turn: int) -> None:
             for path in paths[turn::2]:
                 transfer(path, blocks[turn])

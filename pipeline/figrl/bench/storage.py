@@ -40,7 +40,7 @@ from figrl.engine.worker import worker_state
 from figrl.learn.kernels import accumulate
 from figrl.learn.projection import fill_projection
 from figrl.learn.rows import chunks_of_rows
-from figrl.store.arrays import ArraySpec, create_array, open_zarr
+from figrl.store.arrays import ArraySpec, create_array
 from figrl.store.files import size_bytes
 from figrl.store.graph import read_edges, write_edges
 from figrl.store.matrix import Floats, StoredMatrix, aligned_empty, open_matrix
@@ -136,7 +136,8 @@ class _ZarrMatrix(StoredMatrix):
 
     @cached_property
     def _array(self) -> zarr.Array[Any]:
-        return open_zarr(self.path)
+        array = zarr.open_array(store=str(self.path), mode="r+")
+        return array.with_config({"write_empty_chunks": True, "order": "C"})
 
     def write(self, corner: tuple[int, int], values: Floats) -> None:
         self._array[_tile(corner, values)] = values

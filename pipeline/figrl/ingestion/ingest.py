@@ -58,6 +58,7 @@ def ingest_graph(
             "graph": facts,
             "config": options.significant(),
             "files": len(sources),
+            "sources": [source.path for source in sources],
             "input_bytes": sum(source.size_bytes for source in sources),
             "created": round(time.time(), 3),
             "seconds": round(time.perf_counter() - started, 3),

@@ -16,7 +16,7 @@ from figrl.engine.stage import Block, Memory, Monitor, Stage, Stages, Stats, num
 from figrl.serve.embedding import Embedding
 from figrl.serve.search import Found, Metric, merge_found, prepared, search_vectors
 from figrl.store.arrays import read_range
-from figrl.store.files import delete, exists, load_array, read_json, save_array, write_json
+from figrl.store.files import delete, exists, load_array, read_record, save_array, write_record
 from figrl.store.graph import ROW_GROUP_EDGES, Graph
 from figrl.store.layout import read_manifest
 from figrl.store.matrix import open_matrix, take_rows
@@ -57,7 +57,7 @@ def measure_run(
             **{key: alignment.get(key) for key in ("mean_cosine", "compared_nodes")},
             "largest_residual": (embedding.manifest["certificate"] or {}).get("largest_residual"),
         }
-        write_json(path, {**known, **measured})
+        write_record(path, {**known, **measured})
         delete(work)
     return stored_measures(embedding)
 
@@ -66,7 +66,7 @@ def stored_measures(embedding: Embedding) -> dict[str, Any]:
     """Measures that are kept with a run; one that `embed` made has only its sizes."""
     sizes = {"nodes": embedding.graph.nodes, "edges": embedding.graph.edges}
     path = embedding.path / "checks.json"
-    return {**sizes, **(read_json(path) if exists(path) else {})}
+    return {**sizes, **(read_record(path) if exists(path) else {})}
 
 
 @dataclass(frozen=True)
@@ -200,5 +200,5 @@ def map_nodes(task: CheckTask) -> Stats:
     if points.shape[1] < 2:
         points = np.column_stack([points, np.zeros(rows.size)])
     places = {"points": np.round(points, 5).tolist(), "labels": labels.tolist()}
-    write_json(task.run / "map.json", {**places, "nodes": task.graph.nodes})
+    write_record(task.run / "map.json", {**places, "nodes": task.graph.nodes})
     return {"rows": rows.size}

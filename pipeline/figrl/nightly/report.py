@@ -14,7 +14,7 @@ from figrl.nightly.gates import Verdict
 from figrl.serve import pictures
 from figrl.serve.embedding import Embedding
 from figrl.serve.page import render_page
-from figrl.store.files import read_json, write_text
+from figrl.store.files import read_record, write_text
 
 
 def write_report(
@@ -23,7 +23,7 @@ def write_report(
     """Write ``report.html`` into the folder of a run that was measured."""
     manifest = embedding.manifest
     stages = group_by_name(manifest["stages"])
-    mapped = read_json(embedding.path / "map.json")
+    mapped = read_record(embedding.path / "map.json")
     # The pictures are SVG made here, not text of users.
     drawn = _pictures(embedding, measures, mapped, stages)
     page = render_page(

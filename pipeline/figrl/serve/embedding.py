@@ -17,6 +17,8 @@ from figrl.errors import BadInputError
 from figrl.serve.lookup import Ids, check_side, find_rows
 from figrl.serve.overlay import Overlay, open_overlay
 from figrl.serve.search import Metric
+from figrl.store.arrays import open_zarr
+from figrl.store.checksums import damaged
 from figrl.store.graph import Graph, open_graph
 from figrl.store.layout import PathLike, StorePaths, check_finished, existing_store, read_manifest
 from figrl.store.lease import Lease
@@ -79,7 +81,8 @@ class Embedding:
         """All learnt vectors in the order of the rows, as a lazy Dask array."""
         import dask.array as da
 
-        lazy: da.Array = da.from_zarr(str(self.path / "embedding"))
+        stored = open_zarr(self.path / "embedding")
+        lazy: da.Array = da.from_array(stored, chunks=stored.chunks, name=f"figrl-{self.path}")
         return lazy
 
     @property
@@ -259,7 +262,7 @@ class StoreView:
             manifest = read_manifest(folder)
             graph = open_graph(self.paths, manifest["graph"])
             return Embedding(folder, graph, manifest, lease, open_overlay(folder))
-        raise BadInputError(f"The run {name} is not there any more in {self.paths.root}.")
+        raise damaged(self.paths.run(name), "is not there, though it is the current run")
 
     def __repr__(self) -> str:
         current = self.paths.current_run() or "none"

@@ -6,7 +6,7 @@ sides; a search asks the shards of the nodes that are searched.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,11 +19,24 @@ from figrl.engine.runner import ClusterRunner
 from figrl.engine.session import Session
 from figrl.engine.stage import Block, Memory, Stage, Stages, Stats
 from figrl.engine.worker import worker_state
-from figrl.errors import BadInputError, ConfigError
+from figrl.errors import BadInputError, ConfigError, DamagedError
 from figrl.serve.embedding import Embedding
 from figrl.serve.overlay import Overlay
 from figrl.serve.search import Found, Metric, merge_found, prepared, search_vectors
-from figrl.store.files import atomic_write, delete, exists, read_json, size_bytes, write_json
+from figrl.store.checksums import append_checksum, check_file, damage_reported
+from figrl.store.contents import Damage
+from figrl.store.files import (
+    atomic_write,
+    delete,
+    exists,
+    make_durable,
+    modified_time,
+    read_json,
+    read_record,
+    size_bytes,
+    write_json,
+    write_record,
+)
 from figrl.store.graph import Graph
 from figrl.store.matrix import Floats, open_matrix
 
@@ -62,7 +75,8 @@ def build_index(
     rows = int(read_json(agreed))
     runner = ClusterRunner(client, work / "marks", session.monitor)
     shards = runner.run(index_stages(embedding, folder, rows))
-    write_json(folder / "index.json", {"shards": shards, "shard_rows": rows})
+    make_durable(folder)
+    write_record(folder / "index.json", {"shards": shards, "shard_rows": rows}, durable=True)
     delete(work)
 
 
@@ -136,6 +150,7 @@ def build_shard(vectors: Path, shard: Shard, path: Path, metric: Metric) -> Stat
         index.add(keys, prepared(rows[low:high], metric), threads=1)
     with atomic_write(path) as aside:
         index.save(str(aside))
+        append_checksum(aside)
     return {"rows": stop - start, "written_bytes": size_bytes(path)}
 
 
@@ -144,10 +159,25 @@ def has_index(run: Path) -> bool:
     return exists(run / "index" / "index.json")
 
 
+def check_index(run: Path) -> Iterator[Damage]:
+    """Damaged files of the index of a run, if it has one."""
+    folder = run / "index"
+    if not exists(folder):
+        return
+    count = read_record(folder / "index.json")["shards"]
+    for number in range(count):
+        try:
+            check_file(shard_path(folder, number))
+        except DamagedError as error:
+            yield shard_path(folder, number), error.message
+
+
 def _open_shard(path: Path, dim: int, metric: Metric) -> Any:
     """A shard, mapped into memory."""
+    check_file(path)
     index = _empty(dim, metric)
-    index.view(str(path))
+    with damage_reported(path):
+        index.view(str(path))
     return index
 
 
@@ -156,10 +186,12 @@ def search_index(
 ) -> Found:
     """Search some shards of a run's index, by default all; some of the best rows may be missed."""
     parts = []
-    every = range(read_json(run / "index" / "index.json")["shards"])
+    every = range(read_record(run / "index" / "index.json")["shards"])
     for number in every if shards is None else shards:
         path = shard_path(run / "index", number)
-        index = worker_state().opened(path, partial(_open_shard, path, queries.shape[1], metric))
+        with damage_reported(path):
+            key = (path, modified_time(path))
+        index = worker_state().opened(key, partial(_open_shard, path, queries.shape[1], metric))
         matches = index.search(queries, count)
         keys = np.atleast_2d(matches.keys).astype(np.int64)
         scores = 1.0 - np.atleast_2d(matches.distances).astype(np.float32)
@@ -182,7 +214,8 @@ def search_run(
             f"Run {embedding.run} has no index. Set 'index: approximate' in the configuration of "
             "figrl reindex, or search exactly."
         )
-    cuts = shard_cuts(embedding.graph, read_json(embedding.path / "index/index.json")["shard_rows"])
+    rows = read_record(embedding.path / "index" / "index.json")["shard_rows"]
+    cuts = shard_cuts(embedding.graph, rows)
     shards = [i for i, (start, stop) in enumerate(cuts) if among[0] <= start < stop <= among[1]]
     metric = embedding.metric
     found = search_index(embedding.path, queries, count, metric, shards)

@@ -12,7 +12,7 @@ folded in again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,8 +20,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from figrl.store.files import copy, exists, get, list_prefix, load_array, read_json
+from figrl.store.checksums import damaged
+from figrl.store.contents import Damage
+from figrl.store.files import copy, exists, file_digest, list_prefix, load_array
 from figrl.store.ids import IdIndex, group_places
+from figrl.store.layout import read_manifest, read_name
 from figrl.store.lease import Lease
 from figrl.store.matrix import Floats
 from figrl.store.sides import Side
@@ -87,25 +90,54 @@ def vectors_path(folder: Path, number: int) -> Path:
 
 def open_overlay(run: Path) -> Overlay | None:
     """Open the overlay of a run; None if nothing was folded in since it was published."""
-    folder = run / "overlay"
     for _ in range(_TRIES):
-        try:
-            version = folder / get(folder / "current").decode().strip()
-        except FileNotFoundError:
+        version = overlay_version(run)
+        if version is None:
             return None
         try:
             lease = Lease(version)
         except FileNotFoundError:
             # Since its name was read, a newer version has replaced it.
             continue
-        facts = read_json(version / "manifest.json")
+        facts = read_manifest(version)
         return Overlay(version, tuple(facts["starts"]), facts["dim"], facts, lease)
-    return None
+    raise damaged(run / "overlay" / "current", f"names a version that is not there ({version})")
+
+
+def overlay_version(run: Path) -> Path | None:
+    """Folder of the version in use; None if nothing was folded in.
+
+    One that is complete is in use even if a job was killed before it wrote that.
+    """
+    folder = run / "overlay"
+    name = read_name(folder / "current")
+    if name is not None:
+        return folder / name
+    complete = [path.parent for path in list_prefix(folder, "*/manifest.json")]
+    if len(complete) > 1:
+        raise damaged(folder / "current", "is missing")
+    return complete[0] if complete else None
 
 
 def kept_edges(run: Path) -> list[Path]:
     """Files of edges that were folded into a run since it was published."""
     return list_prefix(run / "overlay" / "edges")
+
+
+def check_edges(run: Path, overlay: Overlay | None) -> None:
+    """Raise `DamagedError` if edges that were folded into a run are missing or were changed."""
+    for path, problem in edge_damage(run, None if overlay is None else overlay.facts["files"]):
+        raise damaged(path, problem)
+
+
+def edge_damage(run: Path, expected: Sequence[str] | None) -> Iterator[Damage]:
+    """Files of edges that are damaged: each begins with its digest; and those that are missing."""
+    kept = kept_edges(run)
+    for path in kept:
+        if file_digest(path)[:16] != path.name.partition("-")[0]:
+            yield path, "does not match the digest in its name"
+    for name in sorted({*(expected or ())} - {path.name for path in kept}):
+        yield run / "overlay" / "edges" / name, "is missing"
 
 
 def hand_over_edges(old: Path, new: Path) -> None:

@@ -21,10 +21,10 @@ from figrl.serve.delivery import part_path
 from figrl.serve.embedding import Embedding, open_store
 from figrl.serve.fold_blocks import BLOCK_ROWS
 from figrl.serve.fold_in import FoldIn, FoldInOptions, keep_quarantine
-from figrl.serve.overlay import kept_edges, open_overlay, vectors_path
+from figrl.serve.overlay import check_edges, kept_edges, open_overlay, vectors_path
 from figrl.store import files
 from figrl.store.ids import range_path, write_ids
-from figrl.store.layout import PathLike, StorePaths, existing_store
+from figrl.store.layout import PathLike, StorePaths, existing_store, write_manifest
 from figrl.store.lease import not_in_use
 
 
@@ -59,12 +59,12 @@ def _keep_options(embedding: Embedding, config: FoldInOptions) -> None:
     """Refuse other options than before: all edges of a run are folded in together."""
     path = embedding.path / "overlay" / "options.json"
     wanted = config.significant()
-    if files.exists(path) and kept_edges(embedding.path) and files.read_json(path) != wanted:
+    if files.exists(path) and kept_edges(embedding.path) and files.read_record(path) != wanted:
         raise ConfigError(
             f"Edges were folded into run {embedding.run} with other options before: "
-            f"{files.read_json(path)}. Give the same ones until the next run is published."
+            f"{files.read_record(path)}. Give the same ones until the next run is published."
         )
-    files.write_json(path, wanted)
+    files.write_record(path, wanted)
 
 
 def refresh_overlay(
@@ -81,10 +81,11 @@ def refresh_overlay(
     """
     arrivals = paths.work / f"incoming-{embedding.run}"
     incoming = _copy_new_files(client, more, embedding, arrivals)
+    there = open_overlay(embedding.path)
+    check_edges(embedding.path, there)
     every = sorted([*kept_edges(embedding.path), *incoming], key=lambda path: path.name)
     names = [path.name for path in every]
     version = files.digest([embedding.run, names, config.significant()])
-    there = open_overlay(embedding.path)
     if there is not None and there.path.name == version:
         files.delete(arrivals)
         nothing: dict[str, Any] = {"stages": [], "workers": [], "quarantine": None}
@@ -102,7 +103,8 @@ def refresh_overlay(
         files.move(path, overlay / "edges" / path.name)
     starts = runner.run(overlay_stages(folder / "parts", overlay / version, embedding.dim))
     facts = {"counts": counts, "files": names, "dim": embedding.dim, "created": time.time()}
-    _commit_version(overlay / version, {**facts, "starts": starts, "side": config.side})
+    made = {"starts": starts, "side": config.side, "config": config.significant()}
+    _commit_version(overlay / version, {**facts, **made})
     files.delete(folder)
     files.delete(arrivals)
     return {"already_done": False, "counts": counts, "quarantine": quarantine, **runner.describe()}
@@ -153,7 +155,7 @@ def convert_part(parts: Path, number: int, version: Path) -> Stats:
 
 def _commit_version(version: Path, manifest: dict[str, Any]) -> None:
     """Make a version the one in use; delete older ones that nobody reads."""
-    files.write_json(version / "manifest.json", manifest, durable=True)
+    write_manifest(version, manifest)
     files.write_text(version.with_name("current"), version.name + "\n", durable=True)
     kept = {"current", "edges", "options.json", version.name}
     for other in files.list_prefix(version.parent):
@@ -174,8 +176,8 @@ def carry_overlay(
     kept = kept_edges(old.path)
     if not kept:
         return 0
-    config = FoldInOptions(**files.read_json(old.path / "overlay" / "options.json"))
-    files.write_json(new.path / "overlay" / "options.json", config.significant())
+    config = FoldInOptions(**files.read_record(old.path / "overlay" / "options.json"))
+    files.write_record(new.path / "overlay" / "options.json", config.significant())
     done = refresh_overlay(client, paths, new, config, session, kept)
     carried = int(done["counts"]["nodes_folded_in"])
     if not carried:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import time
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -36,22 +34,15 @@ class KeepRuns(Options):
 
 def history(paths: StorePaths, *actions: Action) -> list[dict[str, Any]]:
     """Events of a store, oldest first; of some actions, or of all."""
-    try:
-        lines = files.get(paths.root / "history.jsonl").decode().splitlines()
-    except FileNotFoundError:
-        return []
-    events: list[dict[str, Any]] = []
-    for line in lines:
-        # A power failure may leave half a line.
-        with suppress(ValueError):
-            events.append(json.loads(line))
+    # A power failure may leave half a line.
+    events, _ = files.read_records(paths.root / "history.jsonl")
     return [event for event in events if not actions or event.get("action") in actions]
 
 
 def record(paths: StorePaths, action: Action, run: str, **facts: Any) -> None:
     """Append an event to the history."""
     event = {"time": round(time.time(), 3), "action": action, "run": run, **facts}
-    files.append_line(paths.root / "history.jsonl", json.dumps(event, sort_keys=True), durable=True)
+    files.append_record(paths.root / "history.jsonl", event)
 
 
 def runs_by_event(paths: StorePaths, *actions: Action) -> list[str]:

@@ -64,7 +64,7 @@ def learn_run(
         for note in plan.notes:
             session.monitor.note(note)
         runner = ClusterRunner(client, folder / "work" / "marks", session.monitor)
-        manifest = _learn(runner, plan.in_folder(folder))
+        manifest = learn_stages(runner, plan.in_folder(folder))
         if reference is not None:
             chunk_rows = plan.setup.geometry.chunk_rows
             manifest |= runner.run(align_stages(folder, graph, reference, chunk_rows))
@@ -75,7 +75,7 @@ def learn_run(
     return name, done_before
 
 
-def _learn(runner: ClusterRunner, plan: EmbedPlan) -> dict[str, Any]:
+def learn_stages(runner: ClusterRunner, plan: EmbedPlan) -> dict[str, Any]:
     """Run the stages of a plan; return what the manifest says of it."""
     setup, started = plan.setup, time.time()
     # A job that failed may have left its buffers in the workers.

@@ -7,6 +7,7 @@ functions.
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import json
 import os
@@ -21,6 +22,14 @@ import numpy as np
 import numpy.typing as npt
 
 from figrl.errors import ConfigError
+from figrl.store.checksums import (
+    append_checksum,
+    check_file,
+    crc32c,
+    damage_reported,
+    sealed_json,
+    unsealed_json,
+)
 
 
 def put(path: Path, content: bytes | memoryview, *, durable: bool = False) -> None:
@@ -30,6 +39,30 @@ def put(path: Path, content: bytes | memoryview, *, durable: bool = False) -> No
         if durable:
             file.flush()
             os.fsync(file.fileno())
+    if durable:
+        _sync_folder(path.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Wait until the names in a folder are on disk."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def make_durable(folder: Path) -> None:
+    """Wait until all that was written to the file system of a folder is on disk, in one call."""
+    folder.mkdir(parents=True, exist_ok=True)
+    # Python has no name for the call of the C library.
+    libc = ctypes.CDLL(None)
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        if not hasattr(libc, "syncfs") or libc.syncfs(descriptor):
+            os.sync()
+    finally:
+        os.close(descriptor)
 
 
 def get(path: Path, *, start: int = 0, size: int = -1) -> bytes:
@@ -95,15 +128,62 @@ def read_json(path: Path) -> Any:
     return json.loads(get(path))
 
 
+def write_record(path: Path, value: dict[str, Any], *, durable: bool = False) -> None:
+    """Write a JSON object with its checksum, atomically."""
+    put(path, sealed_json(value), durable=durable)
+
+
+def read_record(path: Path) -> dict[str, Any]:
+    """Read an object of `write_record`; `DamagedError` if it is missing or was changed."""
+    with damage_reported(path):
+        return unsealed_json(get(path))
+
+
+def append_record(path: Path, value: dict[str, Any]) -> None:
+    """Append a JSON object and its checksum to a log, durably."""
+    text = json.dumps(value, sort_keys=True)
+    crc = f"{crc32c(text.encode()):08x}"
+    append_line(path, json.dumps({**value, "checksum": crc}, sort_keys=True), durable=True)
+
+
+def read_records(path: Path) -> tuple[list[dict[str, Any]], list[int]]:
+    """Objects of `append_record`, and the numbers of the lines that are damaged, from 1 on."""
+    content = get(path) if exists(path) else b""
+    found, bad = [], []
+    for number, line in enumerate(content.split(b"\n")[:-1], 1):
+        try:
+            value = json.loads(line)
+            crc = value.pop("checksum")
+            text = json.dumps(value, sort_keys=True)
+            whole = json.dumps({**value, "checksum": crc}, sort_keys=True).encode()
+            if crc != f"{crc32c(text.encode()):08x}" or whole != line:
+                raise ValueError("its checksum is wrong")
+        except (ValueError, LookupError, TypeError, AttributeError):
+            bad.append(number)
+        else:
+            found.append(value)
+    if content and not content.endswith(b"\n"):
+        bad.append(content.count(b"\n") + 1)
+    return found, bad
+
+
 def save_array(path: Path, values: npt.NDArray[Any]) -> None:
-    """Write a NumPy array to a file of its own, atomically."""
-    with atomic_write(path) as aside, aside.open("wb") as file:
-        np.save(file, values, allow_pickle=False)
+    """Write a NumPy array with its checksum to a file of its own, atomically."""
+    with atomic_write(path) as aside:
+        with aside.open("wb") as file:
+            np.save(file, values, allow_pickle=False)
+        append_checksum(aside)
 
 
-def load_array(path: Path, *, mapped: bool = False) -> npt.NDArray[Any]:
-    """Read an array of `save_array`, or memory-map it."""
-    loaded = np.load(path, mmap_mode="r" if mapped else None, allow_pickle=False)
+def load_array(path: Path, *, mapped: bool = False, checked: bool = True) -> npt.NDArray[Any]:
+    """Read an array of `save_array`, or memory-map it.
+
+    `checked`: whether it has a checksum: a file of `map_new_array`, or of the user, has none.
+    """
+    if checked:
+        check_file(path)
+    with damage_reported(path):
+        loaded = np.load(path, mmap_mode="r" if mapped else None, allow_pickle=False)
     return cast("npt.NDArray[Any]", loaded)
 
 
@@ -177,7 +257,7 @@ def write_stretch(path: Path, start: int, values: npt.NDArray[Any]) -> None:
     Not through a memory map: machines that write to the same page of a shared file system keep
     the data of each other only if each writes no more than its own bytes.
     """
-    offset = load_array(path, mapped=True).offset  # type: ignore[attr-defined]
+    offset = load_array(path, mapped=True, checked=False).offset  # type: ignore[attr-defined]
     with path.open("r+b") as file:
         file.seek(offset + start * values.itemsize)
         file.write(values.tobytes())

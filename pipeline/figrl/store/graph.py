@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from figrl.store.checksums import check_file, damage_reported, insert_checksum
 from figrl.store.files import atomic_write, size_bytes
 from figrl.store.ids import IdIndex, IdKind, parquet_id_type
 from figrl.store.layout import StorePaths, read_manifest
@@ -116,7 +117,9 @@ class Graph:
 
     def block_entries(self, block: int) -> int:
         """Stored entries of a row block."""
-        return int(pq.read_metadata(edges_path(self.path, block)).num_rows)
+        path = edges_path(self.path, block)
+        check_file(path)
+        return int(pq.read_metadata(path).num_rows)
 
     def edge_bytes(self, block: int) -> int:
         """Bytes of a row block's edges on disk."""
@@ -142,25 +145,31 @@ def write_edges(path: Path, tables: Iterable[pa.Table], schema: pa.Schema) -> No
     Of Arrow's integer encodings, delta encoding is the smallest and the fastest to read for sorted
     columns, and leaves nothing to a compressor: see docs/performance.md.
     """
-    with (
-        atomic_write(path) as aside,
-        pq.ParquetWriter(
+    with atomic_write(path) as aside:
+        with pq.ParquetWriter(
             aside,
             schema,
             use_dictionary=False,
             column_encoding={"row": "DELTA_BINARY_PACKED", "column": "DELTA_BINARY_PACKED"},
             compression="none",
-        ) as writer,
-    ):
-        for table in tables:
-            writer.write_table(table, row_group_size=ROW_GROUP_EDGES)
+            write_page_checksum=True,
+        ) as writer:
+            for table in tables:
+                writer.write_table(table, row_group_size=ROW_GROUP_EDGES)
+        insert_checksum(aside)
 
 
 def read_edges(path: Path) -> Iterator[RowGroup]:
-    """Read a file of edges, a row group at a time."""
-    file = pq.ParquetFile(path)
+    """Read a file of edges, a row group at a time, once its checksum is right.
+
+    That covers the footer too; the checksums of pages, which are a part of it, are for others.
+    """
+    check_file(path)
+    with damage_reported(path):
+        file = pq.ParquetFile(path)
     for group in range(file.num_row_groups):
-        table = file.read_row_group(group, use_threads=False)
+        with damage_reported(path):
+            table = file.read_row_group(group, use_threads=False)
         rows, columns, *weights = (_numbers(table.column(i)) for i in range(table.num_columns))
         yield rows, columns, weights[0].astype(np.float32) if weights else None
 

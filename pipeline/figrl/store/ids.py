@@ -1,7 +1,7 @@
 """Ids as Arrow arrays, int64 or large_string, in memory-mapped files of sorted ranges.
 
-The row of a node is the rank of its id among all ids. A search reads only the pages that it
-touches.
+The row of a node is the rank of its id among all ids. A search checks and maps only the ranges that
+it touches.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from figrl.errors import BadInputError
+from figrl.store.checksums import TRAILER_BYTES, append_checksum, check_file, damage_reported
 from figrl.store.files import atomic_write, size_bytes
 from figrl.store.mixing import mix_all
 from figrl.store.sides import SIDES, Side, Sides
@@ -99,19 +100,22 @@ def node_keys(ids: pa.Array, side: Side | None = None) -> npt.NDArray[np.uint64]
 def write_ids(path: Path, columns: dict[str, pa.Array]) -> int:
     """Write columns as an Arrow file for `map_ids`; return its bytes."""
     batch = pa.record_batch(columns)
-    with (
-        atomic_write(path) as aside,
-        pa.OSFile(str(aside), "wb") as sink,
-        pa.ipc.new_file(sink, batch.schema) as writer,
-    ):
-        writer.write_batch(batch)
+    with atomic_write(path) as aside:
+        with (
+            pa.OSFile(str(aside), "wb") as sink,
+            pa.ipc.new_file(sink, batch.schema) as writer,
+        ):
+            writer.write_batch(batch)
+        append_checksum(aside)
     return size_bytes(path)
 
 
 def map_ids(path: Path, column: str = "id") -> pa.Array:
-    """Memory-map a column of an Arrow file."""
-    with pa.memory_map(str(path)) as source:
-        return pa.ipc.open_file(source).get_batch(0).column(column)
+    """Memory-map a column of an Arrow file, once its checksum is right."""
+    check_file(path)
+    with damage_reported(path), pa.memory_map(str(path)) as source:
+        content = source.read_buffer(source.size() - TRAILER_BYTES)
+        return pa.ipc.open_file(content).get_batch(0).column(column)
 
 
 def to_numpy(array: Any) -> npt.NDArray[Any]:

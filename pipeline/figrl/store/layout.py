@@ -8,23 +8,39 @@
       history.jsonl    what was published, refused and deleted, and when
       work/            blocks of unfinished jobs
 
-A graph or a run is complete when it has a manifest, which is written last.
+A graph or a run is complete when it has a manifest, which is written last, when all it vouches for
+is on disk. Every file has a checksum (`checksums`).
 """
 
 from __future__ import annotations
 
+import json
 import os
+import re
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from figrl.errors import BadInputError, ConfigError
-from figrl.store.files import get, list_prefix, modified_time, read_json, write_json, write_text
+from figrl.store.checksums import damage_reported, damaged, unsealed_json
+from figrl.store.contents import list_contents
+from figrl.store.files import (
+    exists,
+    get,
+    list_prefix,
+    make_durable,
+    modified_time,
+    write_record,
+    write_text,
+)
 from figrl.store.lock import Lock, locked
 
-FORMAT = 3
+FORMAT = 4
 """Version of the layout on disk; part of the identity of graphs and runs."""
+
+_NAME = re.compile(rb"[0-9a-z-]+\n")
+"""Name of a graph, a run or an overlay in the file that points to it: a digest, never a path."""
 
 PathLike = str | os.PathLike[str]
 
@@ -60,7 +76,7 @@ class StorePaths:
 
     def latest_graph(self) -> str | None:
         """Name of the graph that was ingested last."""
-        return _read_name(self.graphs / "latest")
+        return read_name(self.graphs / "latest")
 
     def set_latest_graph(self, version: str) -> None:
         """Make a complete graph the one that `embed` uses."""
@@ -68,7 +84,7 @@ class StorePaths:
 
     def current_run(self) -> str | None:
         """Name of the published run."""
-        return _read_name(self.root / "current")
+        return read_name(self.root / "current")
 
     def publish(self, name: str) -> None:
         """Make a complete run the published one, atomically."""
@@ -88,10 +104,15 @@ class StorePaths:
         return locked(self.root, purpose)
 
 
-def _read_name(path: Path) -> str | None:
-    with suppress(FileNotFoundError):
-        return get(path).decode().strip() or None
-    return None
+def read_name(path: Path) -> str | None:
+    """The name in a file that points to a graph, a run or an overlay; None if there is none."""
+    try:
+        content = get(path)
+    except FileNotFoundError:
+        return None
+    if not _NAME.fullmatch(content):
+        raise damaged(path, f"holds no name but {content[:40]!r}")
+    return content.decode().strip()
 
 
 def store_paths(store: PathLike) -> StorePaths:
@@ -106,6 +127,8 @@ def existing_store(store: PathLike) -> StorePaths:
     """Paths of a store that holds at least one graph."""
     paths = store_paths(store)
     if paths.latest_graph() is None:
+        if list_prefix(paths.graphs, "*/manifest.json") and list_prefix(paths.runs):
+            raise damaged(paths.graphs / "latest", "is missing")
         raise BadInputError(
             f"There is no graph in {paths.root}. Make one first: figrl ingest EDGES --store "
             f"{paths.root}"
@@ -124,23 +147,42 @@ def check_finished(paths: StorePaths, run: str) -> None:
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """Read the manifest of a graph or a run."""
-    try:
-        manifest = read_json(folder / "manifest.json")
-    except FileNotFoundError as error:
-        raise BadInputError(f"{folder} is not complete: it has no manifest.json.") from error
-    except ValueError as error:
-        raise BadInputError(f"{folder / 'manifest.json'} is damaged: {error}.") from error
-    if not isinstance(manifest, dict):
-        raise BadInputError(f"{folder / 'manifest.json'} is damaged: it holds no object.")
-    if manifest.get("format") != FORMAT:
-        raise BadInputError(
-            f"{folder} has layout {manifest.get('format')}; this version of figrl reads layout "
-            f"{FORMAT}. Make it again with this version."
-        )
+    """Read the manifest of a graph or a run, without the list of its contents."""
+    manifest = _whole_manifest(folder)
+    del manifest["contents"]
     return manifest
 
 
+def read_contents(folder: Path) -> dict[str, Any]:
+    """What was in the folder of a graph or a run when it was committed."""
+    return dict(_whole_manifest(folder)["contents"])
+
+
+def _whole_manifest(folder: Path) -> dict[str, Any]:
+    path = folder / "manifest.json"
+    if not exists(path):
+        raise damaged(folder, "is not complete: it has no manifest.json")
+    with damage_reported(path):
+        content = get(path)
+        _check_format(folder, content)
+        return unsealed_json(content)
+
+
+def _check_format(folder: Path, content: bytes) -> None:
+    """Refuse a manifest of an earlier layout; one without a checksum is no other."""
+    with suppress(ValueError):
+        found = json.loads(content)
+        known = isinstance(found, dict) and "checksum" not in found
+        if known and found.get("format", FORMAT) != FORMAT:
+            raise BadInputError(
+                f"{folder} has layout {found['format']}; this version of figrl reads layout "
+                f"{FORMAT}. Make it again with this version."
+            )
+
+
 def write_manifest(folder: Path, manifest: dict[str, Any]) -> None:
-    """Write the manifest, which makes the folder complete."""
-    write_json(folder / "manifest.json", {"format": FORMAT, **manifest}, durable=True)
+    """Write the manifest, which makes the folder complete, when all else is on disk."""
+    contents = list_contents(folder)
+    make_durable(folder)
+    whole = {"format": FORMAT, **manifest, "contents": contents}
+    write_record(folder / "manifest.json", whole, durable=True)
