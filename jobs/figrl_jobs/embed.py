@@ -44,12 +44,13 @@ def _render(report: Report) -> None:
     if report["already_done"]:
         click.echo("This run was done before: nothing to do. It is the current one.")
     smoothing = ", {smoothing_steps} steps of smoothing" if report["smoothing_steps"] else ""
+    prominence = ", prominence {spec[prominence]:g}" if report["spec"]["prominence"] else ""
     facts: dict[str, Cell] = {
         "run": "{run}",
         "graph": "{graph} ({nodes:,} nodes, {edges:,} edges)",
         "vectors": "{dim} dimensions, from a sketch of {sketch_size:,}",
         "made by": "width {spec[width]} x depth {spec[depth]}, degrees + "
-        "{spec[regularization]:.3g}, {spec[representation]}" + smoothing,
+        "{spec[regularization]:.3g}, {spec[representation]}" + smoothing + prominence,
         **spectrum_facts(report),
         "memory of a worker": "{peak_worker_bytes:bytes} at most, planned "
         "{plan[peak_worker_bytes]:bytes}, limit {plan[memory_limit_bytes]:bytes}",

@@ -27,7 +27,7 @@ from figrl.store.files import load_array, save_array
 _DROPPED: dict[Method, float] = {"gram": 1e-7, "gram-double": 1e-9}
 """Share of the largest eigenvalue of ``M^t M`` below which a direction is rounding."""
 
-_DOUBLE_FLOPS = 20_000_000_000
+_DOUBLE_FLOPS = 4_000_000_000
 """Up to this cost the Gram matrix is summed up in float64; on larger graphs the rounding of float32
 evens out over the rows."""
 
@@ -53,11 +53,11 @@ def ritz_stages(setup: Setup) -> Stages[Stats]:
         [Block("all", (setup, left, _DROPPED[method]))],
         Memory(task_bytes=9 * 8 * setup.columns**2),
         cost=solve_cost(setup),
-        expected={"rank": setup.spec.dim, "eigenvalues": [0.0], "residuals": [0.0]},
+        expected={"rank": setup.spec.directions, "eigenvalues": [0.0], "residuals": [0.0]},
     )
     normed = yield norm_stage(setup)
     square_norm = math.fsum(normed.stats[key]["square"] for key in sorted(normed.stats))
-    certificate = make_certificate(solved.only, square_norm, setup.spec.dim)
+    certificate = make_certificate(solved.only, square_norm, setup.spec.directions)
     return {"rank": solved.only["rank"], "certificate": certificate}
 
 
@@ -68,18 +68,19 @@ def solve_ritz(setup: Setup, partials: Partials, dropped: float) -> Stats:
     gram = np.triu(partials.combined())
     gram += np.triu(gram, 1).T
     values, coefficients, residuals = decompose(gram, spec.width, spec.depth, dropped)
-    order = _order(values, spec.representation)[: spec.dim]
+    order = _order(values, spec.representation)[: spec.directions]
     values, residuals = values[order], residuals[order]
     coefficients = np.ascontiguousarray(coefficients[:, order])
     fix_signs(coefficients)
-    # Where the space has fewer directions than the vectors have dimensions, the rest is zero.
-    missing = spec.dim - order.size
+    # Where the space has fewer directions than the vectors have dimensions, the rest is zero; so is
+    # the dimension of prominence until the end.
+    missing, unknown = spec.dim - order.size, spec.directions - order.size
     save_array(_folder(setup) / "values.npy", np.pad(values, (0, missing)))
     save_array(_folder(setup) / "coefficients.npy", np.pad(coefficients, ((0, 0), (0, missing))))
     return {
         "rank": int(order.size),
-        "eigenvalues": np.pad(values, (0, missing)).tolist(),
-        "residuals": np.pad(residuals, (0, missing)).tolist(),
+        "eigenvalues": np.pad(values, (0, unknown)).tolist(),
+        "residuals": np.pad(residuals, (0, unknown)).tolist(),
     }
 
 

@@ -6,6 +6,8 @@
     smoothed:  y_j = unit(w_j B + v_j Y)   w_j: its weights; B: vectors before the last step
                                            v_j: weights to other new nodes; Y: their last vectors
 
+and in the end, where the spec asks for it, the prominence of the node (`learn.prominence`).
+
 The new edges have been ingested as a small graph of their own, which merges repeated edges, sums
 degrees and sorts edges by node. Its ids are looked up in the stored graph; then each of its row
 blocks is folded in independently. Where new nodes are linked to each other, smoothed vectors are
@@ -27,6 +29,7 @@ from figrl.engine.stage import Memory, Stage, Stages, Stats, numbered
 from figrl.ingestion.ids import flag_sources
 from figrl.learn.kernels import accumulate, scale_to_unit
 from figrl.learn.operand import inverse_root
+from figrl.learn.prominence import add_prominence
 from figrl.learn.spec import EmbedSpec
 from figrl.serve.delivery import part_path
 from figrl.serve.export import write_vectors
@@ -241,16 +244,14 @@ def fold_block(task: FoldTask, block: int) -> Stats:
     linked = np.zeros(stop - start, bool)
     for entries in _read_entries(task, block):
         local = entries.row - start
-        counted = wanted[local] & (entries.to_known | entries.column_is_new)
-        weights = np.where(counted, entries.weight, 0.0)
-        degrees += np.bincount(local, weights, minlength=degrees.size)
+        _add_degrees(entries, wanted, local, degrees)
         used = wanted[local] & entries.to_known
         linked[local[used]] = True
         _add_basis(task, basis, entries, used, start, vectors)
     if task.rounds > 1:
         save_array(task.of_round(0, block), vectors)
     _represent(task, degrees, vectors)
-    _write_round(task, 1, block, wanted, vectors)
+    _write_round(task, 1, block, wanted, vectors, degrees)
     folded = int(wanted.sum())
     return {"folded": folded, "without_known_neighbour": folded - int(linked[wanted].sum())}
 
@@ -259,8 +260,9 @@ def propagate_block(task: FoldTask, block: int, number: int) -> Stats:
     """A later round: add the vectors that new neighbours had in the round before."""
     start, stop = task.new.block_range(block)
     wanted = _wanted(task, start, stop)
-    vectors = load_array(task.of_round(0, block))
+    vectors, degrees = load_array(task.of_round(0, block)), np.zeros(stop - start)
     for entries in _read_entries(task, block):
+        _add_degrees(entries, wanted, entries.row - start, degrees)
         used = wanted[entries.row - start] & entries.column_is_new
         rows, columns = entries.row[used], entries.column[used]
         weights = entries.weight[used].astype(np.float32)
@@ -270,7 +272,7 @@ def propagate_block(task: FoldTask, block: int, number: int) -> Stats:
             triples = rows[places], columns[places], weights[places]
             accumulate(*triples, operand, vectors, first_row=start, first_column=first)
     scale_to_unit(vectors)
-    _write_round(task, number, block, wanted, vectors)
+    _write_round(task, number, block, wanted, vectors, degrees)
     return {}
 
 
@@ -280,6 +282,15 @@ def _wanted(task: FoldTask, start: int, stop: int) -> Mask:
     is_new = _gather(task, "known", rows) < 0
     wanted: Mask = _gather(task, "source", rows) & (is_new | task.recompute)
     return wanted
+
+
+def _add_degrees(
+    entries: Entries, wanted: Mask, local: Rows, degrees: npt.NDArray[np.float64]
+) -> None:
+    """Add the weights of the edges to known and to new nodes."""
+    counted = wanted[local] & (entries.to_known | entries.column_is_new)
+    weights = np.where(counted, entries.weight, 0.0)
+    degrees += np.bincount(local, weights, minlength=degrees.size)
 
 
 def _add_basis(
@@ -314,11 +325,19 @@ def _represent(task: FoldTask, degrees: npt.NDArray[np.float64], vectors: Floats
     vectors *= inverse.astype(np.float32)[:, None]
 
 
-def _write_round(task: FoldTask, number: int, block: int, wanted: Mask, vectors: Floats) -> None:
+def _write_round(
+    task: FoldTask,
+    number: int,
+    block: int,
+    wanted: Mask,
+    vectors: Floats,
+    degrees: npt.NDArray[np.float64],
+) -> None:
     """Write the vectors of a round: for the next one, or as a part of the output."""
     if number < task.rounds:
         save_array(task.of_round(number, block), vectors)
         return
+    add_prominence(task.spec, degrees, task.known.mean_degree, vectors)
     ids = task.new.index.ids_of(*task.new.block_range(block)).filter(pa.array(wanted))
     piece = node_columns(ids, task.side), vectors[wanted]
     write_vectors(part_path(task.parts, block), task.known, vectors.shape[1], [piece])

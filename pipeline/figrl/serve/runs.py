@@ -67,7 +67,8 @@ def learn_run(
         manifest = _learn(runner, plan.in_folder(folder))
         if reference is not None:
             chunk_rows = plan.setup.geometry.chunk_rows
-            manifest |= runner.run(align_stages(folder, graph, reference, chunk_rows))
+            rotated = plan.setup.spec.directions
+            manifest |= runner.run(align_stages(folder, graph, reference, chunk_rows, rotated))
             replace_rotated(folder)
         delete_temporary(folder)
         write_manifest(folder, {**manifest, **(facts or {}), **runner.describe()})
