@@ -67,7 +67,8 @@ def align_stages(
 ) -> Stages[dict[str, Any]]:
     """Rotate the arrays of an unfinished run onto those of `reference`; return manifest entries.
 
-    `chunk_rows`: rows of a chunk of the new vectors; `rotated`: dimensions to be rotated. `replace_rotated` completes the alignment.
+    `chunk_rows`: rows of a chunk of the new vectors. `rotated`: dimensions to be rotated.
+    `replace_rotated` completes the alignment.
     """
     task = AlignTask(folder, graph, reference.graph, reference.path / "embedding", rotated)
     dim, sources = reference.dim, tuple(folder / name for name in _ARRAYS)
