@@ -148,7 +148,8 @@ def _many_columns_bytes(setup: Setup, precision: Precision) -> int:
     rows_read = 3 * 4 * GRAM_ROWS * columns
     adding = TiledGram.adding_bytes(columns, precision, setup.threads)
     solving = working_bytes(columns, setup.spec.dim)
-    return TiledGram.nbytes(columns, precision) + rows_read + max(adding, solving)
+    # And a little for all that is small.
+    return TiledGram.nbytes(columns, precision) + rows_read + max(adding, solving) + (2 << 20)
 
 
 def factor_many_columns(task: ManyColumnsTask) -> Stats:
