@@ -19,8 +19,9 @@ import scipy.linalg
 from figrl.engine.reduce import Partials
 from figrl.engine.stage import Block, Memory, Stage, Stages, Stats
 from figrl.learn.certificate import make_certificate, norm_stage
-from figrl.learn.factor import Matrix, Method, fix_signs, reduced_stages, solve_cost
+from figrl.learn.factor import Method, reduced_stages, solve_cost
 from figrl.learn.setup import Setup
+from figrl.learn.singular import Matrix, fix_signs
 from figrl.learn.spec import EmbedSpec, Representation
 from figrl.store.files import load_array, save_array
 

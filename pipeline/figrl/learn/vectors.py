@@ -19,7 +19,6 @@ import numpy as np
 
 from figrl.engine.stage import Cost, Memory, Stage, Stats, numbered
 from figrl.engine.worker import worker_state
-from figrl.learn.factor import projector
 from figrl.learn.kernels import scale_to_unit
 from figrl.learn.operand import Nodes, inverse_root, read_nodes
 from figrl.learn.projection import fill_projection
@@ -27,6 +26,7 @@ from figrl.learn.prominence import add_prominence
 from figrl.learn.ritz import ritz_matrices
 from figrl.learn.rows import chunks_of_rows, write_pieces
 from figrl.learn.setup import Setup
+from figrl.learn.singular import projector
 from figrl.store.arrays import ArraySpec
 from figrl.store.matrix import Floats, open_matrix
 
