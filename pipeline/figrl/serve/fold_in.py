@@ -27,7 +27,8 @@ from figrl.learn.spec import EmbedSpec
 from figrl.serve.delivery import check_target, create_parts, deliver, forget_delivered, parts_beside
 from figrl.serve.embedding import Embedding, facts_html, open_store
 from figrl.serve.export import vectors_schema
-from figrl.serve.fold_blocks import BLOCK_ROWS, FoldTask, fold_memory, fold_stages
+from figrl.serve.fold_blocks import BLOCK_ROWS, fold_memory, fold_stages
+from figrl.serve.fold_entries import FoldTask
 from figrl.serve.lookup import check_side
 from figrl.store.files import copy, delete, digest, exists
 from figrl.store.graph import graph_from_manifest
