@@ -9,6 +9,7 @@ import typing
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -33,7 +34,7 @@ store_option = click.option(
 cluster_option = click.option(
     "--cluster",
     type=click.Path(dir_okay=False),
-    help="Cluster file; default: cluster.yaml in this folder, or a local cluster on loopback.",
+    help="Cluster file, such as cluster.yaml; default: a local cluster on loopback.",
 )
 memory_option = click.option(
     "--memory-limit",
@@ -133,4 +134,9 @@ def _connect(cluster: str | None, memory_limit: str | None) -> Iterator[Session]
         return
     config = read_cluster_config(cluster)
     with connect(config, limit) as client, ConsoleMonitor().showing() as monitor:
+        if cluster is None and Path("cluster.yaml").exists():
+            monitor.note(
+                "The cluster.yaml in this folder is not used, because it was not named: "
+                "give --cluster cluster.yaml."
+            )
         yield Session(client, limit, monitor)
