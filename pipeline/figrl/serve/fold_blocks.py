@@ -28,8 +28,8 @@ from figrl.ingestion.ids import flag_sources
 from figrl.learn.kernels import accumulate, scale_to_unit
 from figrl.learn.operand import inverse_root
 from figrl.learn.spec import EmbedSpec
-from figrl.serve.delivery import part_path
 from figrl.serve.export import write_vectors
+from figrl.serve.output import part_path
 from figrl.store.arrays import open_zarr
 from figrl.store.files import load_array, save_array
 from figrl.store.graph import ROW_GROUP_EDGES, Graph
