@@ -43,6 +43,7 @@ EXEMPT = {
     "ingestion/formats": "edge files of the user",
     "ingestion/sniff.py": "edge files of the user",
     "serve/delivery.py": "delivers output files to the user",
+    "serve/output.py": "output files of the user",
 }
 """Rooms and modules that may touch files directly, and why."""
 

@@ -27,7 +27,6 @@ from figrl.engine.stage import Memory, Stage, Stages, Stats, numbered
 from figrl.learn.kernels import accumulate, scale_to_unit
 from figrl.learn.operand import inverse_root
 from figrl.learn.prominence import add_prominence
-from figrl.serve.delivery import part_path
 from figrl.serve.export import write_vectors
 from figrl.serve.fold_entries import (
     Entries,
@@ -38,6 +37,7 @@ from figrl.serve.fold_entries import (
     match_range,
     read_entries,
 )
+from figrl.serve.output import part_path
 from figrl.store.arrays import open_zarr
 from figrl.store.files import load_array, save_array
 from figrl.store.graph import ROW_GROUP_EDGES
