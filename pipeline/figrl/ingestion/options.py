@@ -21,10 +21,19 @@ class IngestOptions(Options):
         description="undirected: both columns hold nodes of one kind; bipartite: two kinds, each "
         "with ids of its own; directed: each node has a vector as source and one as target.",
     )
-    source: str | None = Field(None, description="Column of one end; default: the first column.")
-    target: str | None = Field(None, description="Column of the other end; default: the second.")
+    source: str | None = Field(
+        None,
+        description="Column of one end, or its number in a file without names; default: source, "
+        "src, from or u, else the first column that may hold ids.",
+    )
+    target: str | None = Field(
+        None,
+        description="Column of the other end; default: target, dst, to or v, else the second.",
+    )
     weight: str | None = Field(
-        None, description="Column of weights; default: the third column, if it is numeric."
+        None,
+        description="Column of weights, or none; default: the column with the name of one "
+        "(weight, w, value, count, ...).",
     )
     time: str | None = Field(
         None,
@@ -96,6 +105,11 @@ class IngestOptions(Options):
                     "or a number, as in the time column"
                 ) from error
         return self
+
+    @property
+    def weight_column(self) -> str | None:
+        """Column of weights that was given; None if none was, or there shall be none."""
+        return None if self.weight is None or self.weight.lower() == "none" else self.weight
 
     @property
     def decay(self) -> HalfLife | None:
