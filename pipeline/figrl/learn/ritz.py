@@ -28,7 +28,7 @@ from figrl.store.files import load_array, save_array
 _DROPPED: dict[Method, float] = {"gram": 1e-7, "gram-double": 1e-9}
 """Share of the largest eigenvalue of ``M^t M`` below which a direction is rounding."""
 
-_DOUBLE_FLOPS = 4_000_000_000
+_DOUBLE_FLOPS = 20_000_000_000
 """Up to this cost the Gram matrix is summed up in float64; on larger graphs the rounding of float32
 evens out over the rows."""
 
