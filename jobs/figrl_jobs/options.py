@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 import types
 import typing
 from collections.abc import Callable, Iterator
@@ -69,9 +70,18 @@ class Job(click.Command):
         """Run the job and print its report, if it has one."""
         report = self.call(ctx.params)
         if report is not None and ctx.params["as_json"]:
-            click.echo(json.dumps(report, indent=1))
+            click.echo(json.dumps(finite(report), indent=1, allow_nan=False))
         elif report is not None:
             self._render(report)
+
+
+def finite(value: Any) -> Any:
+    """The same with null in place of infinity and NaN, which JSON does not have."""
+    if isinstance(value, dict):
+        return {key: finite(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def job(name: str, doc: str | None, **settings: Any) -> Callable[[Command], Job]:

@@ -174,12 +174,20 @@ class Table:
         first, second, third = (column.name for column in ends[:3])
         if len({first, second, third}) < 3:
             return
+        if not self.named and (ends[2].numeric or self.options.weight is not None):
+            # Asked with the weight, or answered by it.
+            return
         if self.distinct(first) or ends[0].holds != ends[1].holds:
-            known = "" if self.named else " (columns without names are numbered from 1)"
+            remedy = "Name two with --source and --target."
+            if not self.named:
+                remedy = (
+                    "Give --weight none to take the first two or, in CSV and TSV, name others by "
+                    "their numbers, such as --source 2 --target 3."
+                )
             raise BadInputError(
                 f"{self.path}: three columns may hold the ends of edges, '{first}', '{second}' "
                 f"and '{third}', and no value of '{first}' is there twice, or it differs from the "
-                f"others: it may be an index. Name two with --source and --target{known}."
+                f"others: it may be an index. {remedy}"
             )
 
     def _left_out(self, source: str, target: str) -> Sequence[str]:
@@ -208,8 +216,9 @@ class Table:
                 name = rest[0].name
                 raise BadInputError(
                     f"{self.path}: column {name} holds numbers and has no name, so that they may "
-                    f"be weights, times or something else. Give --weight {name} to take them as "
-                    "weights, or --weight none to leave them out."
+                    "be weights, times or, where the first column is an index, ids. Give --weight "
+                    f"{name} to take them as weights, --weight none to leave them out or, in CSV "
+                    "and TSV, name the ends by their numbers, such as --source 2 --target 3."
                 )
             return None, ()
         likely = [column.name for column in rest if is_weight(column.name)]

@@ -71,6 +71,18 @@ class IngestOptions(Options):
             raise ValueError(f"has to be a power of two, such as {1 << value.bit_length()}")
         return value
 
+    @field_validator("csv_header", mode="before")
+    @classmethod
+    def _as_word(cls, value: Any) -> Any:
+        """Accept the true and false that YAML makes of yes and no."""
+        return {True: "yes", False: "no"}[value] if isinstance(value, bool) else value
+
+    @field_validator("source", "target", "weight", mode="before")
+    @classmethod
+    def _as_name(cls, value: Any) -> Any:
+        """Accept numbers of columns, as YAML reads them."""
+        return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
     @field_validator("half_life", "as_of", mode="before")
     @classmethod
     def _as_text(cls, value: Any) -> Any:

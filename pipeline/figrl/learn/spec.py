@@ -65,6 +65,10 @@ MAX_STEPS = 100
 """Most steps of smoothing that may be asked for."""
 
 
+MAX_REGULARIZATION = 1000
+"""In mean degrees. Eigenvalues shrink with it; beyond, their products are lost in float32."""
+
+
 class EmbedOptions(Options):
     """What is learnt. What is left out is as the preset has it."""
 
@@ -230,6 +234,12 @@ def make_spec(config: EmbedOptions, *, nodes: int, mean_degree: float) -> EmbedS
     tau = chosen["regularization"]
     if tau == "auto":
         tau = mean_degree / 10 if representation == "product" else mean_degree
+    if tau > MAX_REGULARIZATION * mean_degree:
+        raise ConfigError(
+            f"--regularization is {tau:g}, and the mean degree is {mean_degree:g}. It may be "
+            f"{MAX_REGULARIZATION} times that at most, for beyond it little is left of the graph: "
+            "give auto, or a smaller number."
+        )
     return EmbedSpec(
         dim=config.dim,
         width=_width(config, nodes, chosen["width"], chosen["depth"]),
