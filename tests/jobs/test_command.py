@@ -138,7 +138,7 @@ def test_a_fold_in_that_does_not_fit_ends_with_5(figrl, ring, edges, tmp_path):
 
 
 def test_an_unexpected_error_ends_with_1_and_its_traceback(figrl, store, monkeypatch):
-    def broken(*_):
+    def broken(*_, **__):
         raise ZeroDivisionError("oh")
 
     words = ["embed", "--store", store, "--dim", 4, "--sketch-size", 16, "--json"]

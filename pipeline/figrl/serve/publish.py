@@ -104,8 +104,11 @@ def is_reindexed(paths: StorePaths) -> bool:
     if any(event.get("by") == "reindex" for event in history(paths, *PUBLICATIONS)):
         return True
     current = paths.current_run()
+    # A run that is gone serves nobody, and a new one mends that.
+    if current is None or not files.exists(paths.run(current) / "manifest.json"):
+        return False
     # Its job may have been killed before it recorded that; older versions did not say who it was.
-    return current is not None and "night" in read_manifest(paths.run(current))
+    return "night" in read_manifest(paths.run(current))
 
 
 def withdrawn_runs(paths: StorePaths) -> set[str]:
