@@ -52,6 +52,13 @@ def client() -> Iterator[distributed.Client]:
 
 
 @pytest.fixture(scope="session")
+def single() -> Iterator[distributed.Client]:
+    """One worker process with two threads, on loopback."""
+    with running(1, 2) as client:
+        yield client
+
+
+@pytest.fixture(scope="session")
 def data() -> Path:
     """Folder of real graphs; tests that need it are skipped where it is not set."""
     folder = os.environ.get("FIGRL_DATA")

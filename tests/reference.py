@@ -151,6 +151,7 @@ class DenseDeep:
         regularization: float,
         representation: str = "unit",
         smoothing: int = 0,
+        prominence: float = 0.0,
         seed: int = 0,
     ) -> DenseDeep:
         with np.errstate(divide="ignore"):
@@ -159,7 +160,8 @@ class DenseDeep:
         matrix = root[:, None] * graph.weights * root[None, :]
         space = krylov_space(matrix, graph.projection(width, seed), depth)
         values, turn = np.linalg.eigh(space.T @ matrix @ space)
-        order = np.argsort(-(np.abs(values) if representation == "degree" else values))[:dim]
+        order = np.argsort(-(np.abs(values) if representation == "degree" else values))
+        order = order[: dim - (prominence > 0)]
         left, values = space @ turn[:, order], values[order]
         if representation == "degree":
             return cls(matrix, left, values, graph.inverse_root[:, None] * left)
@@ -171,6 +173,9 @@ class DenseDeep:
         if smoothing:
             share = np.square(matrix @ left).sum() / np.square(matrix).sum()
             vectors = smooth(walk, vectors, smoothing, share)
+        if prominence:
+            linked = graph.degrees / (graph.degrees + 3 * graph.degrees.mean())
+            vectors = unit_rows(np.column_stack([vectors, prominence * np.sqrt(linked)]))
         return cls(matrix, left, values, vectors)
 
 

@@ -40,7 +40,6 @@ def test_the_current_client_is_used_and_vectors_are_lazy(client, tmp_path):
 
 def test_without_a_client_a_local_cluster_is_started_for_the_call(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "cluster.yaml").write_text("local: {workers: 1, threads_per_worker: 1}\n")
 
     def none_at_hand() -> None:
         raise ValueError("No clients found")

@@ -37,11 +37,13 @@ EXEMPT = {
     "config.py": "YAML files of the user",
     "nightly/config.py": "YAML files of the user",
     "engine/cluster.py": "cluster.yaml of the user",
+    "engine/security.py": "certificates of the user, and the private folder of workers",
     "engine/worker.py": "/proc",
     "ingestion/sources.py": "edge files of the user",
     "ingestion/formats": "edge files of the user",
     "ingestion/sniff.py": "edge files of the user",
     "serve/delivery.py": "delivers output files to the user",
+    "serve/output.py": "output files of the user",
 }
 """Rooms and modules that may touch files directly, and why."""
 

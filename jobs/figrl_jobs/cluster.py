@@ -35,7 +35,7 @@ from figrl_jobs.options import Connection, config_options, job, running_options,
     help="A .parquet file, or a folder of them; default: "
     "STORE/runs/RUN/clusters/METHOD-K.parquet, replaced if it exists.",
 )
-@click.option("--overwrite", is_flag=True, help="Replace what is at --out.")
+@click.option("--overwrite", is_flag=True, help="Replace an earlier output at --out.")
 @running_options
 def command(
     store: str, clusters: int, out: str | None, connection: Connection, **options: Any

@@ -35,12 +35,13 @@ from figrl_jobs.options import Connection, job, running_options
 def command(keep: str | None, connection: Connection) -> Report:
     """Generate a graph with planted communities, embed it, fold in new nodes, and check both."""
     with ExitStack() as stack:
-        root = Path(keep or stack.enter_context(tempfile.TemporaryDirectory(prefix="figrl-demo-")))
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="figrl-demo-")))
+        store = folder / "store" if keep is None else Path(keep)
         session = stack.enter_context(connection)
-        return {**_demonstrate(root, session), "kept": keep}
+        return {**_demonstrate(folder, store, session), "kept": keep}
 
 
-def _demonstrate(root: Path, session: Session) -> dict[str, Any]:
+def _demonstrate(folder: Path, store: Path, session: Session) -> dict[str, Any]:
     # scikit-learn takes a second and 100 MB to import. Worker processes import what this process
     # has imported when they start, and no other job needs it.
     from figrl.analyze.kmeans import kmeans, nearest_center
@@ -51,13 +52,13 @@ def _demonstrate(root: Path, session: Session) -> dict[str, Any]:
     session.monitor.note(
         f"Generating {planted.nodes:,} nodes in {planted.communities} communities as Parquet."
     )
-    planted.write_partitions(root / "edges", partitions=8)
-    graph = run_ingest(root / "edges" / "known", root, IngestOptions(), session)
-    run = run_embed(root, EmbedOptions(dim=planted.communities), session)
-    new, out = root / "edges" / "new", root / "new-vectors.parquet"
-    folded = run_fold_in(root, new, out, FoldInOptions(), session, overwrite=True)
+    planted.write_partitions(folder / "edges", partitions=8)
+    graph = run_ingest(folder / "edges" / "known", store, IngestOptions(), session)
+    run = run_embed(store, EmbedOptions(dim=planted.communities), session)
+    new, out = folder / "edges" / "new", folder / "new-vectors.parquet"
+    folded = run_fold_in(store, new, out, FoldInOptions(), session)
     session.monitor.note("Clustering the vectors and comparing them with the planted communities.")
-    embedding = open_store(root).embedding()
+    embedding = open_store(store).embedding()
     with session.connected().as_current():
         labels, centers = kmeans(embedding.vectors, planted.communities)
     ids = np.asarray(embedding.ids())

@@ -6,7 +6,8 @@ For example:
   figrl export --store store --out vectors --shard-size 256MB
 
 Columns: id (int64 or string, exactly as it came in), vector (fixed_size_list<float>[k]). Of a
-bipartite or directed graph: id, side ("source" or "target"), vector.
+bipartite or directed graph: id, side ("source" or "target"), vector. The store is only read; work
+lies beside --out until it is done. Of two jobs with one --out, the second ends with exit code 6.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from figrl_jobs.options import Connection, job, running_options, store_option
 @store_option
 @click.option("--out", required=True, help="A .parquet file, or a folder of them.")
 @click.option("--run", help="Run to export; default: the current one.")
-@click.option("--overwrite", is_flag=True, help="Replace what is at --out.")
+@click.option("--overwrite", is_flag=True, help="Replace an earlier output at --out.")
 @click.option("--shard-size", metavar="SIZE", help="Size of the files of a folder, such as 256MB.")
 @running_options
 def command(store: str, out: str, connection: Connection, **options: Any) -> Report:

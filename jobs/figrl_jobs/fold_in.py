@@ -44,7 +44,7 @@ from figrl_jobs.options import Connection, config_options, job, running_options,
     help="Serve the vectors with the current run instead of writing them to --out.",
 )
 @click.option("--run", help="Run to fold into; default: the current one.")
-@click.option("--overwrite", is_flag=True, help="Replace what is at --out.")
+@click.option("--overwrite", is_flag=True, help="Replace an earlier output at --out.")
 @config_options(FoldInOptions)
 @running_options
 def command(

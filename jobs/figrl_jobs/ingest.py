@@ -8,6 +8,12 @@ For example:
   figrl ingest plays.parquet --store store --kind bipartite
   figrl ingest calls.csv --store store --kind directed --time called_at --half-life 30d
 
+Which columns are taken: source and target (or src and dst, from and to, u and v) where there are
+such names, else the first two that may hold ids. A column is a weight only by its name (weight, w,
+value, count, ...) or by --weight; an index of pandas, years and times are never taken. Where two
+readings are possible, the command asks. In files without names, columns are numbers from 1; text
+with a third column of numbers needs --weight 3 or --weight none. The summary says what was taken.
+
 Formats: Parquet (a file, a folder, a glob, hive partitions), CSV and TSV, and SNAP text (two or
 three columns, any white space, '#' comments); text and CSV may be gzipped. Repeated edges count
 once in a graph without weights; weights are summed. Self-loops are dropped and counted.
@@ -63,7 +69,8 @@ def _render(report: Report) -> None:
         "edges": "{edges:,}",
         "weighted": "yes" if report["weighted"] else "no",
         **({"half-life": "{config[half_life]}, up to " + _moment(report)} if decayed else {}),
-        "ids": "{id_kind}",
+        **_reading(report),
+        "ids": "int64" if report["id_kind"] == "int" else "string",
         "mean degree": "{mean_degree:.2f}",
         "rows read": "{rows_read:,}",
         "rows rejected": "{rows_rejected:,}",
@@ -81,6 +88,22 @@ def _render(report: Report) -> None:
         folder = f"{report['store']}/graph/{report['graph_version']}/quarantine"
         click.echo(f"Rejected rows, with file, row and reason: {folder}")
     click.echo(f"Next: figrl embed --store {report['store']}")
+
+
+def _reading(report: Report) -> dict[str, Cell]:
+    """What was taken for what: the columns of each format of the input, and its header."""
+    facts: dict[str, Cell] = {}
+    readings = report.get("input", [])
+    for reading in readings:
+        name = "columns" if len(readings) == 1 else f"columns of {reading['format']}"
+        roles = ("source", "target", "weight", "time")
+        used = [f"{role} {reading[role]!r}" for role in roles if reading[role] is not None]
+        weight = [] if reading["weight"] is not None else ["no weight"]
+        header = "" if reading["header"] else " (no header: numbers of columns)"
+        text = ", ".join([*used, *weight]) + header
+        # A name may have braces, and is no template.
+        facts[name] = text.replace("{", "{{").replace("}", "}}")
+    return facts
 
 
 def _moment(report: Report) -> str:

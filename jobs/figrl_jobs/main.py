@@ -9,7 +9,7 @@ from importlib import import_module
 
 import click
 
-from figrl.errors import FigrlError
+from figrl.errors import FigrlError, system_error
 
 _JOBS = (
     "ingest",
@@ -94,8 +94,11 @@ def main(arguments: list[str]) -> int:
         message = "Stopped. Finished blocks are kept: run the same command again to resume."
         code = 130
     except Exception as error:
-        traceback.print_exc()
-        message, code = f"Unexpected: {type(error).__name__}: {error}", 1
+        known = system_error(error)
+        if known is None:
+            traceback.print_exc()
+            known = FigrlError(f"Unexpected: {type(error).__name__}: {error}")
+        message, code = known.message, known.exit_code
     if not shown:
         click.echo(f"error: {message}", err=True)
     if "--json" in arguments:

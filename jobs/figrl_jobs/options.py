@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 import types
 import typing
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -33,7 +35,7 @@ store_option = click.option(
 cluster_option = click.option(
     "--cluster",
     type=click.Path(dir_okay=False),
-    help="Cluster file; default: cluster.yaml in this folder, or a local cluster on loopback.",
+    help="Cluster file, such as cluster.yaml; default: a local cluster on loopback.",
 )
 memory_option = click.option(
     "--memory-limit",
@@ -68,9 +70,18 @@ class Job(click.Command):
         """Run the job and print its report, if it has one."""
         report = self.call(ctx.params)
         if report is not None and ctx.params["as_json"]:
-            click.echo(json.dumps(report, indent=1))
+            click.echo(json.dumps(finite(report), indent=1, allow_nan=False))
         elif report is not None:
             self._render(report)
+
+
+def finite(value: Any) -> Any:
+    """The same with null in place of infinity and NaN, which JSON does not have."""
+    if isinstance(value, dict):
+        return {key: finite(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def job(name: str, doc: str | None, **settings: Any) -> Callable[[Command], Job]:
@@ -133,4 +144,9 @@ def _connect(cluster: str | None, memory_limit: str | None) -> Iterator[Session]
         return
     config = read_cluster_config(cluster)
     with connect(config, limit) as client, ConsoleMonitor().showing() as monitor:
+        if cluster is None and Path("cluster.yaml").exists():
+            monitor.note(
+                "The cluster.yaml in this folder is not used, because it was not named: "
+                "give --cluster cluster.yaml."
+            )
         yield Session(client, limit, monitor)

@@ -48,6 +48,8 @@ def _render(report: Report) -> None:
     }
     if report["in_use_by"] is not None:
         facts["in use by"] = lambda report: describe_owner(report["in_use_by"])
+    if report["last_attempt"] is not None:
+        facts["last attempt"] = lambda report: _describe_attempt(report["last_attempt"])
     print_facts(report, facts)
     if report["runs"]:
         runs = [{**run, "is_current": run["run"] == report["current"]} for run in report["runs"]]
@@ -56,7 +58,8 @@ def _render(report: Report) -> None:
         click.echo("history:")
     for event in report["history"]:
         gates = f" ({', '.join(event['gates'])})" if event.get("gates") else ""
-        click.echo(f"  {_minute(event['time'])}  {event['action']} {event['run']}{gates}")
+        what = f"{event['action']} {event['run'] or event.get('job', '')}"
+        click.echo(f"  {_minute(event['time'])}  {what}{gates}")
     for submitted in report["jobs"]:
         click.echo(f"job {submitted['id']}: {_describe_job(submitted)}")
     for work in report["unfinished"]:
@@ -65,6 +68,15 @@ def _render(report: Report) -> None:
 
 def _minute(seconds: float) -> str:
     return datetime.fromtimestamp(seconds).isoformat(" ", "minutes")
+
+
+def _describe_attempt(made: dict[str, Any]) -> str:
+    """Describe the last attempt to publish: job, run, result and reason."""
+    run = f" of run {made['run']}" if made["run"] else ""
+    if made["result"] == "running":
+        return f"{made['job']}{run}, started {_minute(made['started'])}: it runs, or was killed"
+    reason = f": {made['reason']}" if made["reason"] else ""
+    return f"{made['job']}{run}, {_minute(made['ended'])}: {made['result']}{reason}"
 
 
 def _describe_job(job: dict[str, Any]) -> str:

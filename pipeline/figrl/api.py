@@ -17,8 +17,8 @@ from figrl.engine.session import Session
 from figrl.ingestion.ingest import run_ingest
 from figrl.ingestion.options import IngestOptions
 from figrl.learn.spec import EmbedOptions
+from figrl.nightly.embed import embed_store
 from figrl.serve.embedding import Embedding, open_store
-from figrl.serve.runs import run_embed
 from figrl.store.graph import Graph, open_graph
 from figrl.store.layout import PathLike, existing_store
 
@@ -66,6 +66,7 @@ def ingest(
 def embed(
     store: PathLike,
     *,
+    publish: bool | None = None,
     client: distributed.Client | None = None,
     memory_limit: str | int | None = None,
     **options: Any,
@@ -75,6 +76,9 @@ def embed(
     Parameters
     ----------
     store : path
+    publish : bool, optional
+        Whether the run becomes the current one; by default it does, but not where ``figrl
+        reindex`` has published. There ``True`` publishes through its gates (`GateError`).
     client : distributed.Client, optional
         By default Dask's current client, or that of a new local cluster.
     memory_limit : str or int, optional
@@ -94,5 +98,5 @@ def embed(
     >>> run.lookup(["alice", "bob"])  # doctest: +SKIP
     """
     session = Session(client, memory_limit)
-    report = run_embed(store, make_options(EmbedOptions, options), session)
+    report = embed_store(store, make_options(EmbedOptions, options), session, publish=publish)
     return open_store(Path(store)).embedding(report["run"])

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import difflib
+import reprlib
+import stat
 import typing
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
 
 from figrl.errors import ConfigError
 
@@ -17,11 +19,20 @@ from figrl.errors import ConfigError
 class Options(BaseModel):
     """Base of all options: immutable, and unknown names are errors."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     added_later: ClassVar[frozenset[str]] = frozenset()
     """Options that count only where they differ from their default: names of results that were
     made before these options existed stay the same."""
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_truth_for_a_number(cls, value: Any, info: ValidationInfo) -> Any:
+        """Refuse the true that YAML makes of yes and on, and that would count as 1."""
+        wanted = cls.model_fields[str(info.field_name)].annotation
+        if isinstance(value, bool) and wanted is not bool:
+            raise ValueError("yes and no, on and off are no value here; put a text in quotes")
+        return value
 
     def significant(self) -> dict[str, Any]:
         """Options that change the result, as JSON can hold them."""
@@ -48,15 +59,32 @@ def read_yaml(path: Path, model: type[Model], *, what: str, hint: str) -> Model:
     Errors call the file `what`, such as "The cluster file"; that of one without keys adds `hint`.
     """
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
-    except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise ConfigError(f"{what} {path} cannot be read: it is no file. Name one.")
+        content = yaml.load(path.read_text(encoding="utf-8"), _UniqueKeys)
+    except (OSError, yaml.YAMLError, ValueError, RecursionError) as error:
         raise ConfigError(f"{what} {path} cannot be read: {error}.") from error
+    content = {} if content is None else content
     if not isinstance(content, dict):
         raise ConfigError(f"{path}: it has to hold keys and values. {hint}")
     try:
         return model.model_validate(content)
     except ValidationError as error:
         raise ConfigError(f"{path}: {_problems(error, model)}.") from error
+
+
+class _UniqueKeys(yaml.SafeLoader):
+    """A loader to which a key that is there twice is an error, not the last of them."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """Build a dictionary."""
+        keys = [key.value for key, _ in node.value if key.tag == "tag:yaml.org,2002:str"]
+        for key in keys:
+            if keys.count(key) > 1:
+                raise yaml.MarkedYAMLError(
+                    None, None, f"the key '{key}' is there twice", node.start_mark
+                )
+        return super().construct_mapping(node, deep=deep)
 
 
 def _problems(error: ValidationError, model: type[BaseModel], *, option: bool = False) -> str:
@@ -77,7 +105,14 @@ def _problem(problem: Any, model: type[BaseModel], *, option: bool) -> str:
     if not place:
         return str(reason)
     name = "--" + place.replace("_", "-") if option else place
-    return f"{name} is {problem['input']!r}: {reason}"
+    return f"{name} is {_shown(problem['input'])}: {reason}"
+
+
+def _shown(value: Any) -> str:
+    """A value as text; short, whatever it holds."""
+    short = reprlib.Repr()
+    short.maxstring = short.maxother = short.maxlong = 200
+    return short.repr(value)
 
 
 def _keys_at(model: type[BaseModel], place: Sequence[Any]) -> list[str]:

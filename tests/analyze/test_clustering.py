@@ -276,5 +276,6 @@ def test_other_options_that_cannot_be_are_refused(client, store, tmp_path):
     with pytest.raises(ConfigError, match=r"is there already"):
         find_clusters(store, 3, out=out, client=client)
     assert out.read_text() == "mine"
-    find_clusters(store, 3, out=out, client=client, overwrite=True)
-    assert pq.read_table(out).num_rows == 2000
+    with pytest.raises(ConfigError, match=r"was not written by figrl"):
+        find_clusters(store, 3, out=out, client=client, overwrite=True)
+    assert out.read_text() == "mine"

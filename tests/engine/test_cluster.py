@@ -9,7 +9,6 @@ import dask
 import distributed
 import psutil
 import pytest
-import yaml
 from dask.system import CPU_COUNT
 from distributed.system import MEMORY_LIMIT
 
@@ -67,16 +66,15 @@ def test_the_examples_in_the_file_of_the_repository_are_valid(write):
     kinds = []
     for start in starts:
         end = start + 1
-        while end < len(lines) and lines[end].startswith("  "):
+        while end < len(lines) and lines[end].startswith(("  ", "security:")):
             end += 1
         kinds.append(read_cluster_config(write("\n".join(lines[start:end]))).kind)
     assert kinds == ["scheduler", "custom", "custom"]
 
 
-def test_the_file_of_this_folder_is_used(tmp_path, monkeypatch, write):
-    write("local: {workers: 3, threads_per_worker: 5, memory_limit: 700MB}")
-    monkeypatch.chdir(tmp_path)
-    config = read_cluster_config()
+def test_a_file_is_used_where_it_is_named(write):
+    path = write("local: {workers: 3, threads_per_worker: 5, memory_limit: 700MB}")
+    config = read_cluster_config(path)
     assert config.local == LocalCluster(workers=3, threads_per_worker=5, memory_limit="700MB")
     offer = planned_memory(config, None)
     assert (offer.workers, offer.threads, offer.limit_bytes) == (3, 5, 700_000_000)
@@ -159,7 +157,7 @@ def test_a_local_cluster_uses_all_cores_and_no_more_memory_than_there_is():
 def test_a_local_cluster_is_started_as_planned_and_ended():
     config = ClusterConfig(local={"workers": 1, "threads_per_worker": 2, "memory_limit": "3GB"})
     with connect(config, 900_000_000) as client:
-        assert client.scheduler.address.startswith("tcp://127.0.0.1:")
+        assert client.scheduler.address.startswith("tls://127.0.0.1:")
         workers = client.scheduler_info()["workers"]
         assert [worker["nthreads"] for worker in workers.values()] == [2]
         assert cluster_memory(client, 900_000_000) == planned_memory(config, 900_000_000)
@@ -259,19 +257,3 @@ def test_the_client_at_hand_is_the_one_given_or_the_current_one(client):
         Session().open() as found,
     ):
         assert found is other
-
-
-def test_without_a_client_the_cluster_of_the_file_is_started(tmp_path, monkeypatch, write):
-    section = {"class": "distributed.LocalCluster", "arguments": IN_PROCESS, "scale": 1}
-    write(yaml.safe_dump({"custom": section}))
-    monkeypatch.chdir(tmp_path)
-
-    def none() -> None:
-        raise ValueError("No global client found")
-
-    # The tests have a client of their own at hand.
-    monkeypatch.setattr(distributed, "get_client", none)
-    with Session().open() as client:
-        assert client.cluster.scheduler_address.startswith("inproc://")
-        assert cluster_memory(client, None).limit_bytes == 10**9
-    assert client.status == "closed"

@@ -266,6 +266,32 @@ def test_a_block_that_kills_its_workers_is_an_error_with_advice(lonely, tmp_path
     assert caught.value.exit_code == 5
 
 
+def test_a_cluster_without_workers_is_not_waited_for_without_end(monkeypatch, tmp_path):
+    monkeypatch.setattr("figrl.engine.runner._WINDOW_REFRESH_SECONDS", 0.05)
+    monkeypatch.setattr("figrl.engine.runner._NO_WORKER_SECONDS", 0.2)
+    arguments = {"processes": False, "n_workers": 0, "dashboard_address": "127.0.0.1:0"}
+    section = {"class": "distributed.LocalCluster", "arguments": arguments}
+    stage = Stage("waits", _die, [Block("x", ())])
+    with (
+        connect(ClusterConfig.model_validate({"custom": section})) as client,
+        pytest.raises(ResourceError, match=r"had no worker for .* during stage 'waits'"),
+    ):
+        run_stage(client, tmp_path / "marks", stage)
+
+
+def test_blocks_of_an_attempt_that_ended_are_not_waited_for_without_end(
+    client, monkeypatch, tmp_path
+):
+    monkeypatch.setattr("figrl.engine.runner._LEFT_BLOCKS_SECONDS", 0.2)
+    monkeypatch.setattr("figrl.engine.worker.count_blocks_at_work", _one)
+    with pytest.raises(FigrlError, match=r"still at blocks .* Restart them"):
+        ClusterRunner(client, tmp_path / "marks")
+
+
+def _one(_: Path) -> int:
+    return 1
+
+
 def _hold(megabytes: int) -> dict[str, int]:
     held = np.ones(megabytes << 20, np.uint8)
     return {"held": int(held[::4096].sum()), "written_bytes": 3, "read_bytes": 5}

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from figrl import embed, export, fold_in, ingest
-from figrl.errors import ConfigError
+from figrl.errors import BadInputError, ConfigError
 from figrl.serve.delivery import deliver
 from tests.reference import write_edges
 
@@ -68,30 +68,31 @@ def test_a_job_is_killed_as_it_delivers(client, learnt, tmp_path, monkeypatch, j
 
         return moved
 
-    def not_reached(path: Path) -> None:
+    def not_reached(space: Path) -> None:
         raise Killed
 
     with monkeypatch.context() as patch:
         for name in ("replace", "rename"):
             patch.setattr(Path, name, dying(getattr(Path, name)))
         # A file is joined on a worker; the death of the job comes after that.
-        patch.setattr(f"{CALLS[job]}.delete", not_reached)
+        patch.setattr("figrl.serve.output.clear", not_reached)
         with pytest.raises(Killed):
             run(job, learnt, out, client)
     run(job, learnt, out, client)
     assert pq.read_table(out).num_rows == ROWS[job]
-    assert list((store / "work").iterdir()) == []
+    assert not (store / "work").exists()
+    assert {path.name for path in tmp_path.iterdir()} == {"store", out.name}
     with pytest.raises(ConfigError, match="is there already"):
         run(job, learnt, out, client)
 
 
 @pytest.mark.parametrize("name", ["one.parquet", "one"])
 def test_another_output_is_another_job(client, learnt, tmp_path, monkeypatch, name):
-    def not_reached(path: Path) -> None:
+    def not_reached(space: Path) -> None:
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr("figrl.serve.fold_in.delete", not_reached)
+        patch.setattr("figrl.serve.output.clear", not_reached)
         with pytest.raises(Killed):
             run("fold-in", learnt, tmp_path / name, client)
     run("fold-in", learnt, tmp_path / f"other-{name}", client)
@@ -108,9 +109,9 @@ def test_a_folder_has_its_parts_and_nothing_else(client, learnt, tmp_path, monke
             raise OSError(errno.EXDEV, "Invalid cross-device link")
         return move(source, target, **options)
 
-    def littered(runner, parts, *arguments):
+    def littered(runner, place, parts, *arguments):
         (parts / ".part-000000.parquet.0badf00d.tmp").touch()
-        deliver(runner, parts, *arguments)
+        deliver(runner, place, parts, *arguments)
 
     monkeypatch.setattr(os, "rename", other_disk)
     monkeypatch.setattr(f"{CALLS[job]}.deliver", littered)
@@ -135,3 +136,31 @@ def test_a_job_never_delivers_the_parts_of_another(client, learnt, tmp_path, mon
             run("export", learnt, out, client)
     run("fold-in", learnt, out, client)
     assert sorted(pq.read_table(out)["id"].to_pylist()) == list(range(1000, 1020))
+
+
+@pytest.mark.parametrize("job", ROWS)
+@pytest.mark.parametrize("name", ["out.parquet", "out"])
+@pytest.mark.parametrize("damage", ["lost", "cut", "other"])
+def test_parts_that_changed_are_not_delivered(
+    client, learnt, tmp_path, monkeypatch, job, name, damage
+):
+    """Something else deletes a part, cuts it or puts another one there: an error, then a rerun."""
+    out = tmp_path / name
+
+    def changed(runner, place, parts, *arguments):
+        part = parts / "part-000000.parquet"
+        if damage == "lost":
+            part.unlink()
+        elif damage == "cut":
+            part.write_bytes(part.read_bytes()[:-9])
+        else:
+            pq.write_table(pq.read_table(part)[1:], part)
+        deliver(runner, place, parts, *arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(f"{CALLS[job]}.deliver", changed)
+        with pytest.raises(BadInputError, match=r"changed since they were written: part-000000"):
+            run(job, learnt, out, client)
+    assert not out.exists()
+    run(job, learnt, out, client)
+    assert pq.read_table(out).num_rows == ROWS[job]

@@ -68,8 +68,8 @@ WRITTEN = {
     "smooth-mix": ["store/runs/*/work/smooth-mixed/c/8/0"],
     "smooth-balance": ["store/runs/*/work/balance.npy"],
     "embedding": ["store/runs/*/embedding/c/8/0", "store/runs/*/basis/c/8/0"],
-    "fold": ["store-out/.new.parquet.*.parts/part-000001.parquet"],
-    "export": ["store-out/.vectors.*.parts/part-000008.parquet"],
+    "fold": ["store-out/.new.parquet.figrl/*/parts/part-000001.parquet"],
+    "export": ["store-out/.vectors.figrl/*/parts/part-000008.parquet"],
 }
 
 

@@ -103,5 +103,7 @@ def bits(store: Path, job: str) -> dict[str, str]:
 
 
 def marked_blocks(store: Path) -> set[Block]:
-    """Stage and key of each block whose mark is on the disk."""
-    return {(mark.parent.name, mark.stem) for mark in store.rglob("marks/*/*.json")}
+    """Stage and key of each block whose mark is on the disk: in the store, or beside an output."""
+    folders = store, output(store, "export").parent
+    marks = (mark for folder in folders for mark in folder.rglob("marks/*/*.json"))
+    return {(mark.parent.name, mark.stem) for mark in marks}

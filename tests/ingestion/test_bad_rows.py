@@ -65,9 +65,9 @@ BAD_ROWS: dict[str, tuple[Any, int, str, tuple[str | None, ...]]] = {
     ),
     "null source.csv": ("a,b\n1,2\n,3\n2,3\n", 3, "source id is missing", (None, "3", None)),
     "null first.csv": ("a,b\n,2\n1,2\n2,3\n", 2, "source id is missing", (None, "2", None)),
-    "all null.csv": ("a,b,c\n1,2,1\n,,\n2,3,2\n", 3, "source id is missing", (None, None, None)),
+    "all null.csv": ("a,b,w\n1,2,1\n,,\n2,3,2\n", 3, "source id is missing", (None, None, None)),
     "null weight.csv": ("1,2,1\n2,3,\n2,3,2\n", 2, "weight is missing", ("2", "3", None)),
-    "first weight.csv": ("a,b,c\n7,8,\n1,2,1\n2,3,2\n", 2, "weight is missing", ("7", "8", None)),
+    "first weight.csv": ("a,b,w\n7,8,\n1,2,1\n2,3,2\n", 2, "weight is missing", ("7", "8", None)),
     "word.csv": ("1,2,1\n2,3,x\n2,3,2\n", 2, "weight is not a number", ("2", "3", "x")),
     "hex.csv": ("1,2,1\n2,3,0x5\n2,3,2\n", 2, "weight is not a number", ("2", "3", "0x5")),
     "huge.csv": ("1,2,1\n2,3,1e999\n2,3,2\n", 2, "weight is not finite", ("2", "3", "1e999")),
@@ -127,12 +127,14 @@ def test_a_bad_row_is_told_or_set_aside(
         path.write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
     else:
         write_edges(path, content)
-    message = message_of(client, path, tmp_path / "store")
+    nameless = isinstance(content, str) and content[0] not in "a#"
+    weight: dict[str, Any] = {"weight": "3"} if nameless and "wide" not in name else {}
+    message = message_of(client, path, tmp_path / "store", **weight)
     assert message.startswith(f"{path}, row {row}: ")
     assert reason in message
     assert message.endswith(REMEDY)
 
-    graph, report = ingested(client, path, tmp_path / "store", on_bad_edges="quarantine")
+    graph, report = ingested(client, path, tmp_path / "store", on_bad_edges="quarantine", **weight)
     (aside,) = quarantined(graph)
     assert reason in aside.pop("reason")
     names = ("source", "target", "weight")
@@ -150,17 +152,17 @@ def test_many_bad_rows_over_files_and_row_groups(
     write_edges(tmp_path / "in" / "a.parquet", rows)
     table = pq.read_table(tmp_path / "in" / "a.parquet")
     pq.write_table(table, tmp_path / "in" / "a.parquet", row_group_size=7)
-    (tmp_path / "in" / "b.txt").write_text("200 201 1\n200 202 0\n200\n")
+    (tmp_path / "in" / "b.csv").write_text("s,t,weight\n200,201,1\n200,202,0\n200\n")
     graph, report = ingested(client, tmp_path / "in", tmp_path / "store", on_bad_edges="quarantine")
     aside = [(Path(bad["file"]).name, bad["row"]) for bad in quarantined(graph)]
     assert aside[:10] == [("a.parquet", i + 1) for i in range(100) if i % 10 == 3]
-    assert sorted(aside[10:]) == [("b.txt", 2), ("b.txt", 3)]
+    assert sorted(aside[10:]) == [("b.csv", 3), ("b.csv", 4)]
     assert (report["rows_read"], report["rows_rejected"]) == (103, 12)
     assert_holds(graph, [row for row in rows if row[2] > 0] + [(200, 201, 1.0)])
 
 
 def test_the_first_bad_row_of_a_batch_is_told(tmp_path: Path, client: distributed.Client) -> None:
-    (tmp_path / "e.csv").write_text("a,b,c\n1,2,1\n1,2,-1\n1,2,x\n,2,1\n")
+    (tmp_path / "e.csv").write_text("a,b,w\n1,2,1\n1,2,-1\n1,2,x\n,2,1\n")
     assert "row 3: the weight is not positive" in message_of(
         client, tmp_path / "e.csv", tmp_path / "store"
     )
@@ -183,7 +185,8 @@ def test_integers_that_were_asked_for(tmp_path: Path, client: distributed.Client
 def test_all_rows_set_aside(tmp_path: Path, client: distributed.Client) -> None:
     path = tmp_path / "e.csv"
     path.write_text("1,2,-1\n2,3,0\n")
-    message = message_of(client, path, tmp_path / "store", on_bad_edges="quarantine")
+    options = {"on_bad_edges": "quarantine", "weight": "3"}
+    message = message_of(client, path, tmp_path / "store", **options)
     assert message.startswith(str(path))
     assert "2 rows were rejected" in message
 

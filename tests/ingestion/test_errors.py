@@ -29,7 +29,7 @@ UNUSABLE: dict[str, tuple[str, Any, dict[str, Any], list[str]]] = {
     "missing column": ("e.parquet", ENDS, {"source": "from"}, ["'from'", "--source", "a, b"]),
     "missing in csv": ("e.csv", "a,b\n1,2\n", {"weight": "w"}, ["'w'", "--weight", "a, b"]),
     "one column": ("e.parquet", {"a": [1]}, {}, ["two ends", "the columns a."]),
-    "one column of csv": ("e.csv", "1\n2\n", {}, ["two ends", "the columns f0."]),
+    "one column of csv": ("e.csv", "1\n2\n", {}, ["two ends", "the columns 1."]),
     "nothing left": ("e.parquet", ENDS, {"weight": "b"}, ["two ends", "the columns a, b."]),
     "one for both": (
         "e.parquet",
@@ -120,14 +120,14 @@ OTHER: dict[str, tuple[str, Any, str, Any, str]] = {
     "names": ("0.parquet", ENDS, "1.parquet", {"a": [1], "c": [2]}, "columns are"),
     "names of weights": (
         "0.parquet",
-        {**ENDS, "v": [1, 2]},
+        {**ENDS, "weight": [1, 2]},
         "1.parquet",
         {**ENDS, "w": [1, 2]},
         "columns are",
     ),
-    "weights of text": ("0.txt", "1 2\n", "1.txt", "1 2 3\n", "edges are"),
     # Without a header the first row would be taken for one; with several files that is seen.
     "headers of csv": ("0.csv", "ann,bob\nbob,cid\n", "1.csv", "dan,ann\n", "columns are"),
+    "names of csv": ("0.csv", "ann,bob\ncid,dan\n", "1.csv", "dan,ann\n", "columns are"),
     "formats": ("0.csv", "1,2\n", "1.parquet", {**ENDS, "w": [1.0, 2.0]}, "edges are"),
 }
 

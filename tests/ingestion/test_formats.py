@@ -58,7 +58,9 @@ def test_text_and_csv(tmp_path: Path, client: distributed.Client, name: str) -> 
     content, expected = TEXTS[name.removesuffix(".gz")]
     path = tmp_path / name
     path.write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
-    graph, report = ingested(client, path, tmp_path / "store")
+    # Numbers without a name are taken for weights only if that is said.
+    options = {"weight": "3"} if name.startswith(("heavy.txt", "heavy.edges", "bare_heavy")) else {}
+    graph, report = ingested(client, path, tmp_path / "store", **options)
     assert_holds(graph, expected)
     assert graph.weighted == (len(expected[0]) > 2)
     assert report["rows_read"] == len(expected)
@@ -75,7 +77,7 @@ def test_gzip_of_several_members_is_read_to_its_end(
 def test_comments_may_be_longer_than_the_head(tmp_path: Path, client: distributed.Client) -> None:
     path = tmp_path / "e.txt"
     path.write_bytes(b"# nothing\n" * 20_000 + b"a b 2.5\nb c 0.5\n")
-    graph, _ = ingested(client, path, tmp_path / "store")
+    graph, _ = ingested(client, path, tmp_path / "store", weight="3")
     assert_holds(graph, [("a", "b", 2.5), ("b", "c", 0.5)])
 
 
@@ -170,10 +172,8 @@ def test_string_columns(tmp_path: Path, client: distributed.Client, kind: pa.Dat
     ],
     ids=lambda column: str(column.type),
 )
-def test_numeric_third_column_is_the_weight(
-    tmp_path: Path, client: distributed.Client, weights: pa.Array
-) -> None:
-    table = pa.table({"a": [1, 2, 5], "b": [2, 3, 3], "anything": weights})
+def test_types_of_weights(tmp_path: Path, client: distributed.Client, weights: pa.Array) -> None:
+    table = pa.table({"a": [1, 2, 5], "b": [2, 3, 3], "Weight": weights})
     pq.write_table(table, tmp_path / "e.parquet")
     graph, _ = ingested(client, tmp_path / "e.parquet", tmp_path / "store")
     values = [float(value) for value in weights.to_pylist()]
@@ -246,10 +246,13 @@ def test_unknown_ending_names_the_known_ones(tmp_path: Path) -> None:
 
 def test_a_csv_of_words_without_a_header(client, tmp_path):
     path = tmp_path / "edges.csv"
-    path.write_text("ann,bob\nbob,cat\n")
+    path.write_text("ann,bob\ncat,dan\n")
     guessed = ingest(path, store=tmp_path / "guessed", client=client)
     assert (guessed.nodes, guessed.edges) == (2, 1)
+    path.write_text("ann,bob\nbob,cat\n")
+    found = ingest(path, store=tmp_path / "found", client=client)
+    assert (found.nodes, found.edges) == (3, 2)
     told = ingest(path, store=tmp_path / "told", client=client, csv_header="no")
     assert (told.nodes, told.edges) == (3, 2)
-    with pytest.raises(ConfigError, match="need names"):
+    with pytest.raises(ConfigError, match="need numbers"):
         ingest(path, store=tmp_path / "x", client=client, csv_header="no", source="ann")

@@ -19,7 +19,6 @@ from figrl.ingestion.build import IngestSizes
 from figrl.ingestion.ingest import ingest_identity
 from figrl.ingestion.options import IngestOptions
 from figrl.store.ids import id_type, node_keys
-from tests.conftest import running
 from tests.ingestion.stored import (
     Edges,
     assert_holds,
@@ -115,7 +114,7 @@ def test_keys_differ_between_sides_and_depend_on_the_id_alone(
 
 @pytest.mark.parametrize("kind", ["bipartite", "directed"])
 def test_bits_do_not_depend_on_chunks_ranges_or_workers(
-    tmp_path: Path, client: distributed.Client, kind: str
+    tmp_path: Path, client: distributed.Client, single: distributed.Client, kind: str
 ) -> None:
     rng = np.random.default_rng(1)
     ends, weights = rng.integers(0, 3000, (60_000, 2)), rng.uniform(0.1, 5, 60_000)
@@ -123,8 +122,8 @@ def test_bits_do_not_depend_on_chunks_ranges_or_workers(
     pq.write_table(table, tmp_path / "e.parquet", row_group_size=25_000)
     one, _ = ingested(client, tmp_path / "e.parquet", tmp_path / "one", kind=kind)
     small = IngestSizes(1 << 14, 1 << 20, 1 << 13, "int")
-    with patch.object(IngestSizes, "for_memory", return_value=small), running(1, 2) as other:
-        two, report = ingested(other, tmp_path / "e.parquet", tmp_path / "two", kind=kind)
+    with patch.object(IngestSizes, "for_memory", return_value=small):
+        two, report = ingested(single, tmp_path / "e.parquet", tmp_path / "two", kind=kind)
     assert len(two.id_starts) > len(one.id_starts) > 2
     assert two.target_start == one.target_start
     assert {stage["name"]: stage["blocks"] for stage in report["stages"]}["relabel"] > 3

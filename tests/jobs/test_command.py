@@ -86,9 +86,14 @@ def test_what_is_there_is_not_overwritten_unasked(figrl, ring, edges, tmp_path):
         assert (outcome.code, outcome.out) == (2, "")
         assert f"{out} is there already" in outcome.err
         assert "--overwrite" in outcome.err
+    refused = figrl("export", "--store", ring, "--out", out, "--overwrite")
+    assert (refused.code, refused.out) == (2, "")
+    assert f"{out} was not written by figrl" in refused.err
     assert out.read_text() == "mine"
-    assert figrl("export", "--store", ring, "--out", out, "--overwrite").code == 0
-    assert pq.read_table(out).num_rows == NODES
+    out.unlink()
+    for _ in range(2):
+        assert figrl("export", "--store", ring, "--out", out, "--overwrite").code == 0
+        assert pq.read_table(out).num_rows == NODES
 
 
 def test_a_file_of_an_unknown_kind_ends_with_3(figrl, tmp_path):
@@ -133,11 +138,11 @@ def test_a_fold_in_that_does_not_fit_ends_with_5(figrl, ring, edges, tmp_path):
 
 
 def test_an_unexpected_error_ends_with_1_and_its_traceback(figrl, store, monkeypatch):
-    def broken(*_):
+    def broken(*_, **__):
         raise ZeroDivisionError("oh")
 
     words = ["embed", "--store", store, "--dim", 4, "--sketch-size", 16, "--json"]
-    monkeypatch.setattr("figrl_jobs.embed.run_embed", broken)
+    monkeypatch.setattr("figrl_jobs.embed.embed_store", broken)
     outcome = figrl(*words)
     assert outcome.code == 1
     assert outcome.json == {"error": "Unexpected: ZeroDivisionError: oh", "exit_code": 1}
@@ -284,7 +289,7 @@ def test_reports_in_words(figrl, ring, edges, tmp_path):
     # Tables are not cut where there is no terminal.
     assert "\nfactor-solve " in shown
     again = figrl(*words).out
-    assert again.startswith("This run was done before: nothing to do. It is the current one.")
+    assert again.startswith("This run was done before: nothing to do.")
     shown = figrl("plan", "--store", ring, "--dim", 4, "--sketch-size", 16).out
     assert "300 nodes, 900 edges" in shown
     assert "2 workers x 1 threads, 4 GB each" in shown

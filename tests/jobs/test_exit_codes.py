@@ -14,7 +14,7 @@ import pytest
 from figrl.engine.submitted import new_job
 from figrl.store.layout import store_paths
 from tests.reference import write_edges
-from tests.waiting import wait_until
+from tests.waiting import LONG, wait_until
 
 
 @pytest.mark.parametrize(
@@ -122,18 +122,28 @@ def test_a_store_in_use_ends_with_6_and_names_the_owner(figrl, tmp_path):
 
 
 def test_ctrl_c_ends_with_130_and_no_traceback(tmp_path):
-    """A job that waits for another one, in a process of its own."""
+    """A job that waits for another one, in a process of its own.
+
+    A shell has its background jobs ignore the signal, and they would hand that on.
+    """
     job = new_job(store_paths(tmp_path), "embed", {}, "tcp://127.0.0.1:1")
     words = ["cancel", "--store", tmp_path, job.name, "--wait", "1000", "--json"]
-    with subprocess.Popen(
-        [sys.executable, "-m", "figrl_jobs", *words],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "figrl_jobs", *words],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    finally:
+        signal.signal(signal.SIGINT, before)
+    try:
         wait_until((job / "cancel").exists, "it waits")
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate()
+        out, err = process.communicate(timeout=LONG)
+    finally:
+        process.kill()
     assert process.returncode == 130
     assert json.loads(out)["exit_code"] == 130
     assert json.loads(out)["error"].startswith("Stopped. Finished blocks are kept")

@@ -149,3 +149,32 @@ def test_metrics_are_what_prometheus_reads(nights):
     assert all(np.isfinite(float(line.rpartition(" ")[2])) for line in values)
     helps = [line.split()[2] for line in lines if line.startswith("# TYPE")]
     assert len(helps) == len(set(helps))
+
+
+def test_embed_publishes_when_asked_to_and_no_gate_refuses(nights, capsys):
+    """Last of all: it changes what is published."""
+    store, cluster = str(nights.store), ["--cluster", str(nights.cluster)]
+    current = json.loads(run(nights, capsys, "status", "--store", store, "--json").out)["current"]
+    embed = ["embed", "--store", store, "--dim", "6", "--smoothing", "3", *cluster]
+    words = run(nights, capsys, *embed).out
+    assert "Not published: figrl reindex publishes this store" in words
+    report = json.loads(run(nights, capsys, *embed, "--json").out)
+    assert (report["published"], report["gated"]) == (False, True)
+    # A gate of the night asks for small residuals.
+    config = str(nights.config(gates={"largest_residual": 1e-9}))
+    assert run(nights, capsys, "reindex", config, *cluster).out.startswith("Nothing to do")
+    refused = run(nights, capsys, *embed, "--seed", "3", "--publish", "yes", code=4).err
+    assert "largest_residual" in refused
+    shown = run(nights, capsys, "status", "--store", store)
+    assert re.search(
+        r"last attempt +embed of run \w+, .*: refused: Run \w+ is not published", shown.out
+    )
+    assert f"current run   {current}" in shown.out
+    config = str(nights.config())
+    assert run(nights, capsys, "reindex", config, *cluster).out.startswith("Nothing to do")
+    words = run(nights, capsys, *embed, "--seed", "3", "--publish", "yes").out
+    published = re.search(r"Published: (\w+) is the current run", words)
+    assert published is not None
+    assert published[1] != current
+    words = run(nights, capsys, *embed, "--seed", "4", "--publish", "no").out
+    assert "Not published" in words

@@ -55,6 +55,8 @@ LOOKS = [
     {"representation": "unit", "smoothing": 0},
     {"representation": "unit", "smoothing": 1},
     {"representation": "unit", "smoothing": 4},
+    {"representation": "unit", "smoothing": 0, "prominence": 0.5},
+    {"representation": "unit", "smoothing": 3, "prominence": 0.75},
 ]
 
 
@@ -163,7 +165,7 @@ SAMPLE = [
     {
         "depth": (1, 4)[z],
         "regularization": ("auto", 0)[x ^ z],
-        **(LOOKS[0], LOOKS[1], LOOKS[3], LOOKS[4])[2 * x + y],
+        **(LOOKS[0], LOOKS[1], LOOKS[3], LOOKS[6])[2 * x + y],
     }
     for x, y, z in itertools.product((0, 1), repeat=3)
 ] + [{"depth": 5, "regularization": "auto", "representation": "unit", "smoothing": "auto"}]
@@ -304,6 +306,8 @@ def test_the_dot_product_of_a_full_product_is_the_weight(client, tmp_path):
     [
         ({"representation": "degree", "smoothing": 2}, "--smoothing is for the unit"),
         ({"representation": "product", "smoothing": 1}, "--smoothing is for the unit"),
+        ({"representation": "product", "prominence": 1}, "--prominence is for the unit"),
+        ({"prominence": 11}, "--prominence is 11: has to be auto, or a weight from 0 to 10"),
         ({"smoothing": "much"}, "--smoothing is 'much': has to be auto, or a number of steps"),
         ({"smoothing": 101}, "from 0 to 100"),
         ({"width": 3, "depth": 1}, "has only 3 columns .width 3 x depth 1.. Give a --width of"),

@@ -14,11 +14,10 @@ from figrl.learn.factor import (
     decompose,
     factor_group,
     factor_stages,
-    fix_signs,
-    projector,
 )
 from figrl.learn.plan import imagined_graph
 from figrl.learn.setup import Geometry, Setup, Tiling
+from figrl.learn.singular import fix_signs, projector
 from figrl.learn.spec import EmbedOptions, make_spec
 from figrl.store.arrays import ArraySpec, create_array, open_zarr, write_rows
 

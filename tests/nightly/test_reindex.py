@@ -10,18 +10,21 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from figrl import fold_in, neighbors
+from figrl import embed, fold_in, ingest, neighbors
 from figrl.engine.session import Session
 from figrl.errors import BadInputError, ConfigError, GateError
+from figrl.learn.spec import EmbedOptions
 from figrl.nightly.config import example_config, read_reindex_config, source_files
 from figrl.nightly.reindex import run_reindex
 from figrl.serve.embedding import open_store
 from figrl.serve.fold_in import FoldInOptions
 from figrl.serve.overlay_update import run_fold_publish
 from figrl.serve.publish import history, roll_back
+from figrl.serve.runs import run_embed
 from figrl.serve.status import store_status
 from figrl.store.files import read_json
 from tests.learn.test_accurate import planted_edges
+from tests.reference import write_edges
 
 BASE = {"embed": {"dim": 6, "smoothing": 3}, "keep": {"runs": 3}}
 
@@ -336,3 +339,97 @@ def test_a_log_is_a_line_of_json_for_each_event(nights):
     finished = [event["stage"] for event in events if event["event"] == "stage finished"]
     assert {"build", "check", "recall"} <= set(finished)
     assert read_json(nights.store / "runs" / run / "checks.json")["neighbour_recall"] > 0.5
+
+
+class TestEmbedWhereNightsPublish:
+    """`figrl embed` on a store that `reindex` has published."""
+
+    def test_it_is_not_published_unless_asked_to(self, nights):
+        first = nights.run()
+        run = embed(nights.store, dim=4, client=nights.client)
+        assert open_store(nights.store).embedding().run == first["run"] != run.run
+        assert [e["by"] for e in history(open_store(nights.store).paths)] == ["reindex"]
+        with pytest.raises(ConfigError, match="published by figrl reindex, through gates"):
+            run_embed(nights.store, EmbedOptions(dim=4), Session(nights.client), publish=True)
+        assert roll_back(nights.store, run.run)["current"] == run.run
+        roll_back(nights.store, first["run"])
+        again = embed(nights.store, dim=4, seed=2, client=nights.client)
+        assert open_store(nights.store).embedding().run == first["run"] != again.run
+
+    def test_asked_to_it_goes_through_the_gates_of_the_last_night(self, nights):
+        first = nights.run(gates={"largest_residual": None})
+        options = {"dim": 6, "smoothing": 3, "seed": 5, "client": nights.client}
+        second = embed(nights.store, publish=True, **options)
+        assert second.manifest["alignment"]["reference"] == first["run"]
+        assert open_store(nights.store).embedding().run == second.run
+        assert read_json(second.path / "gates.json")[0]["passed"]
+        assert embed(nights.store, publish=True, **options).run == second.run, "done: not again"
+        told = store_status(nights.store)
+        assert told["last_attempt"].items() >= {"job": "embed", "result": "nothing to do"}.items()
+        assert [(e["action"], e["by"]) for e in told["history"]] == [
+            ("published", "reindex"),
+            ("published", "embed"),
+        ]
+        # The next night is stricter; its run is refused, and so is what embed would publish.
+        nights.write(2, [(i, i + 1) for i in range(30)])
+        with pytest.raises(GateError, match="--publish-anyway"):
+            nights.run(gates={"mean_cosine": 1.0})
+        with pytest.raises(GateError, match=r"largest_residual|mean_cosine") as caught:
+            embed(nights.store, publish=True, **options | {"seed": 6})
+        assert "figrl rollback" in str(caught.value)
+        assert open_store(nights.store).embedding().run == second.run
+
+    def test_a_store_without_nights_is_published_as_ever(self, client, tmp_path):
+        path = write_edges(tmp_path / "edges.parquet", planted_edges(3))
+        ingest(path, store=tmp_path / "store", client=client)
+        session, dim = Session(client), EmbedOptions(dim=3)
+        held = run_embed(tmp_path / "store", dim, session, publish=False)
+        assert (held["published"], held["gated"]) == (False, False)
+        assert open_store(tmp_path / "store").paths.current_run() is None
+        shown = run_embed(tmp_path / "store", dim, session)
+        assert (shown["published"], shown["already_done"]) == (True, True)
+        assert open_store(tmp_path / "store").embedding().run == held["run"]
+
+
+def test_the_last_attempt_is_told_beside_the_published_run(nights):
+    """Of a night that is refused, one that fails, and one that has nothing to do."""
+    first = nights.run()
+    attempt = store_status(nights.store)["last_attempt"]
+    assert (attempt["job"], attempt["run"], attempt["result"], attempt["reason"]) == (
+        "reindex",
+        first["run"],
+        "published",
+        None,
+    )
+    nights.write(2, [(i, i + 1) for i in range(30)])
+    for _ in range(2):
+        with pytest.raises(GateError):
+            nights.run(gates={"mean_cosine": 1.0})
+    told = store_status(nights.store)
+    attempt = told["last_attempt"]
+    assert (attempt["result"], attempt["exit_code"]) == ("refused", 4)
+    assert "mean_cosine" in attempt["reason"]
+    assert told["current"] == first["run"] != attempt["run"]
+    assert [g["gate"] for g in attempt["gates"] if not g["passed"]] == ["mean_cosine"]
+    metrics = (nights.store / "metrics.prom").read_text()
+    store = f'store="{nights.store}"'
+    assert f'figrl_gate_passed{{gate="mean_cosine",{store}}} 1.0\n' in metrics
+    assert f'figrl_last_attempt_gate_passed{{gate="mean_cosine",{store}}} 0.0\n' in metrics
+    labels = f'job="reindex",result="refused",run="{attempt["run"]}",{store}'
+    assert f"figrl_last_attempt_info{{{labels}}} 1.0\n" in metrics
+    assert f"figrl_last_attempt_served{{{store}}} 0.0\n" in metrics
+    for path in (nights.folder / "edges" / "date=2026-11-02").iterdir():
+        path.write_bytes(b"PAR1 broken")
+    for _ in range(2):
+        with pytest.raises(BadInputError):
+            nights.run()
+    told = store_status(nights.store)
+    assert told["last_attempt"]["result"] == "failed"
+    assert told["last_attempt"]["exit_code"] == 3
+    assert "part.parquet" in told["last_attempt"]["reason"]
+    assert [e["action"] for e in told["history"]] == ["published", "refused", "failed"]
+    assert told["history"][-1]["reason"] == told["last_attempt"]["reason"]
+    path.unlink()
+    assert nights.run()["nothing_to_do"]
+    attempt = store_status(nights.store)["last_attempt"]
+    assert (attempt["result"], attempt["run"]) == ("nothing to do", first["run"])

@@ -17,7 +17,7 @@ from figrl.store.layout import store_paths
 from tests.learn.test_accurate import planted_edges
 from tests.reference import write_edges
 
-OPTIONS = EmbedOptions(dim=6, smoothing=3)
+OPTIONS = EmbedOptions(dim=6, smoothing=3, prominence=0.5)
 
 
 @pytest.fixture(scope="module", params=[64, 1024])
@@ -63,7 +63,10 @@ def shared(reference, aligned):
 def test_it_is_the_rotation_of_procrustes(nights):
     _, reference, plain, aligned, _ = nights
     both = shared(reference, aligned)
-    rotation, _ = orthogonal_procrustes(plain.lookup(both), reference.lookup(both))
+    # The last dimension means the same in both runs, and stays.
+    rotation = np.eye(6)
+    first = plain.lookup(both)[:, :5], reference.lookup(both)[:, :5]
+    rotation[:5, :5], _ = orthogonal_procrustes(*first)
     np.testing.assert_allclose(aligned.vectors, np.asarray(plain.vectors) @ rotation, atol=2e-5)
     basis = np.asarray(open_zarr(plain.path / "basis")) @ rotation
     np.testing.assert_allclose(np.asarray(open_zarr(aligned.path / "basis")), basis, atol=2e-5)

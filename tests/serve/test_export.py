@@ -55,7 +55,7 @@ def test_an_export_is_not_overwritten_unasked(client, words, tmp_path):
         export(store, out=tmp_path / "v", client=client)
     export(store, out=tmp_path / "v", client=client, overwrite=True)
     assert pq.read_table(tmp_path / "v").num_rows == len(IDS)
-    assert not list((store / "work").glob("*"))
+    assert [path.name for path in tmp_path.iterdir()] == ["v"]
 
 
 @pytest.mark.parametrize("name", ["v.parquet", "v"])
@@ -65,14 +65,13 @@ def test_a_job_killed_after_its_delivery_can_be_run_again(
     """The marks are still there, but the parts that they stand for have gone to their place."""
     _, store = words
     with monkeypatch.context() as patch:
-        patch.setattr("figrl.serve.export.delete", lambda path: None)
+        patch.setattr("figrl.serve.output.clear", lambda space: None)
         export(store, out=tmp_path / name, client=client)
     first = pq.read_table(tmp_path / name)
-    assert list((store / "work").glob("export-*/marks/export/*.json"))
+    assert list(tmp_path.glob(f".{name}.figrl/export-*/marks/export/*.json"))
     export(store, out=tmp_path / name, client=client, overwrite=True)
     assert pq.read_table(tmp_path / name).equals(first)
     assert [path.name for path in tmp_path.iterdir()] == [name]
-    assert not list((store / "work").glob("*"))
 
 
 def test_a_run_that_is_not_there_is_named(client, words, tmp_path):

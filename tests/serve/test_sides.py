@@ -21,7 +21,6 @@ from figrl.serve.embedding import Embedding, open_store
 from figrl.serve.fold_in import FoldInOptions
 from figrl.serve.index import build_index
 from figrl.serve.overlay_update import run_fold_publish
-from tests.conftest import running
 from tests.learn.test_embed import embed, random_edges
 from tests.reference import DenseGraph, DensePaper, largest_angle, write_edges
 from tests.serve.test_neighbors import brute_force
@@ -102,9 +101,8 @@ def test_it_is_the_paper_on_the_bipartite_double(
         assert largest_angle(left, paper.left) < 1e-3
 
 
-def test_bits_do_not_depend_on_blocks_or_workers(client, learnt, tmp_path):
-    with running(1, 2) as other:
-        again = learn(other, tmp_path, learnt.kind, learnt.edges, block_rows=16)
+def test_bits_do_not_depend_on_blocks_or_workers(client, single, learnt, tmp_path):
+    again = learn(single, tmp_path, learnt.kind, learnt.edges, block_rows=16)
     np.testing.assert_array_equal(np.asarray(again.run.vectors), np.asarray(learnt.run.vectors))
     cut = learn(client, tmp_path / "cut", learnt.kind, learnt.edges, block_rows=64)
     np.testing.assert_allclose(

@@ -16,10 +16,12 @@ from figrl.engine.session import Session
 from figrl.errors import BadInputError, ConfigError
 from figrl.learn.spec import EmbedOptions
 from figrl.study import paper
+from figrl.study.experiment import Study
 from figrl.study.graphs import largest_component
 from figrl.study.page import Section, Table, render, write_csv
-from figrl.study.parts.clustering import PRESETS
+from figrl.study.parts.clustering import METHODS, PRESETS, SETTING, Clustering
 from figrl.study.parts.unseen import draw_held_out, learn_without
+from figrl.study.peers import RIVALS
 from figrl.study.run import PARTS, run_study
 
 
@@ -54,6 +56,8 @@ def test_figures_of_karate_are_those_that_are_known(studied):
         # The best split into two parts, and the paper's figure, which no such split has.
         found = [float(row[f"preset {preset}"]) for preset in PRESETS]
         assert max(found) == pytest.approx(0.3715, abs=2e-3)
+        # Its k of 200 is more than karate has nodes.
+        assert row[f"preset {SETTING}"] == ""
         assert float(row["printed"]) == 0.41
         assert row["reached by"] == "none"
         assert float(row["best of all"]) == pytest.approx(0.538, abs=2e-3)
@@ -178,3 +182,26 @@ def test_tables_keep_all_digits_in_csv_and_few_on_the_page(tmp_path):
     assert "<td class=n>12,346</td>" in page
     assert "A &lt;table&gt;" in page
     assert "&lt;b&gt;" in page
+
+
+def test_the_papers_own_setting_stands_beside_its_figures(client, tmp_path):
+    graph = nx.gnm_random_graph(260, 900, seed=1)
+    for name, chosen in (("polblogs", graph), ("karate", nx.karate_club_graph())):
+        with gzip.open(tmp_path / f"{name}.txt.gz", "wt") as file:
+            file.writelines(f"{a}\t{b}\n" for a, b in chosen.edges())
+    part = Clustering(Study(tmp_path, tmp_path / "out", Session(client)))
+    keys = part.keys()
+    assert [key for key in keys if key[1] == SETTING] == [("polblogs", SETTING, 200)]
+    found = part.measure("polblogs", SETTING, 200)
+    assert found["sketch_size"] == 20_000
+    other = found | {method: found[method] | {"modularity": -0.25} for method in METHODS}
+    results = {
+        key: {"skipped": "120 s"} if key[1] in RIVALS else found if key[1] == SETTING else other
+        for key in keys
+    }
+    [first, *_] = part.section(results).tables
+    column = list(first.columns).index(f"preset {SETTING}")
+    shown = {(row[0], row[1]): row[column] for row in first.rows}
+    for method in METHODS:
+        assert shown["polblogs", method] == found[method]["modularity"] > -0.25
+        assert shown["karate", method] is None

@@ -20,15 +20,9 @@ from figrl.config import make_options
 from figrl.engine.runner import ClusterRunner, map_on_workers
 from figrl.engine.session import Session
 from figrl.engine.stage import Memory, Stage, Stages, Stats, numbered
-from figrl.serve.delivery import (
-    check_target,
-    create_parts,
-    deliver,
-    forget_delivered,
-    part_path,
-    parts_beside,
-)
+from figrl.serve.delivery import deliver, rows_of_parts
 from figrl.serve.embedding import Embedding, open_store
+from figrl.serve.output import check_output, marked, output_locked, part_path
 from figrl.store import files
 from figrl.store.arrays import open_zarr
 from figrl.store.graph import Graph
@@ -104,6 +98,8 @@ def run_cluster(
     asked = make_options(ClusterOptions, {"clusters": clusters, **options})
     paths, embedding = existing_store(store), open_store(Path(store)).embedding(run)
     asked.check(embedding.graph)
+    if out is not None:
+        out = check_output(out, store=paths.root)
     with clusters_locked(embedding, "cluster"):
         return cluster_embedding(paths, embedding, asked, session, out=out, overwrite=overwrite)
 
@@ -124,24 +120,24 @@ def cluster_embedding(
 ) -> dict[str, Any]:
     """Cluster a run whose clusters are locked by the caller."""
     started = time.perf_counter()
-    graph = embedding.graph
+    graph, schema = embedding.graph, clusters_schema(embedding.graph)
     saved = _saved_labels(embedding, options)
-    target = saved.with_suffix(".parquet") if out is None else out.absolute()
+    target = saved.with_suffix(".parquet") if out is None else out
     significant = [embedding.run, options.method, options.clusters, options.seed, str(target)]
     work = paths.work / f"cluster-{files.digest(significant)}"
-    check_target(target, work, overwrite=overwrite or out is None)
-    parts = parts_beside(target, work)
-    task = ClusterTask(graph, embedding.path / "embedding", embedding.dim, work, parts, options)
-    with session.open() as client:
-        forget_delivered(work, parts)
-        create_parts(parts)
+    # The default place is the store's own.
+    locked_output = output_locked(target, "cluster", overwrite=overwrite, ours=out is None)
+    with locked_output as place, session.open() as client:
+        parts = place.space / work.name
+        place.begin(work, parts)
+        task = ClusterTask(graph, embedding.path / "embedding", embedding.dim, work, parts, options)
         runner = ClusterRunner(client, work / "marks", session.monitor)
         centers = prepare_centers(runner, embedding, task, session.memory(client))
-        found = runner.run(cluster_stages(task, centers))
+        found, rows = runner.run(cluster_stages(task, centers))
         sizes = map_on_workers(client, cluster_sizes, [(task.file("labels"), options.clusters)])[0]
         quality = modularity(graph, task.file("labels"), client=client)
         files.delete(saved.with_suffix(".json"))
-        deliver(runner, parts, clusters_schema(graph), target)
+        deliver(runner, place, parts, schema, rows)
         files.move(task.file("labels"), saved)
         folded = 0 if embedding.overlay is None else len(embedding.overlay)
         report = {
@@ -187,19 +183,19 @@ def _saved_labels(embedding: Embedding, options: ClusterOptions) -> Path:
 
 def clusters_schema(graph: Graph) -> pa.Schema:
     """Columns of the Parquet."""
-    return pa.schema({**graph.node_fields, "cluster": pa.int32()})
+    return marked(pa.schema({**graph.node_fields, "cluster": pa.int32()}), "clusters")
 
 
-def cluster_stages(task: ClusterTask, centers: Stage) -> Stages[Stats]:
-    """Find the centres and label all rows; return the statistics of the centres."""
+def cluster_stages(task: ClusterTask, centers: Stage) -> Stages[tuple[Stats, list[int]]]:
+    """Find the centres and label all rows; return statistics of the centres, rows of parts."""
     found = yield centers
     count = task.count_centers(LARGEST_WARD)
     distances = 8 * max(_DISTANCES_AT_A_TIME, count) + 12 * count * task.dim
     rows = task.graph.block_rows * (12 * task.dim + _ROW_BYTES)
     memory = Memory(task_bytes=distances + rows)
     reads = (task.embedding, task.file("centers"), task.file("groups"))
-    yield Stage("labels", label_block, numbered(task, task.graph.blocks), memory, reads)
-    return found.only
+    labelled = yield Stage("labels", label_block, numbered(task, task.graph.blocks), memory, reads)
+    return found.only, rows_of_parts(labelled)
 
 
 def label_block(task: ClusterTask, block: int) -> Stats:

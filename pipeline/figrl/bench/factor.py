@@ -13,10 +13,11 @@ from figrl.bench.results import Comparison
 from figrl.engine.cluster import ClusterConfig, connect
 from figrl.engine.runner import ClusterRunner
 from figrl.engine.stage import Stage, Stats, numbered
-from figrl.learn.factor import factor_stages, projector
+from figrl.learn.factor import factor_stages
 from figrl.learn.plan import imagined_graph
 from figrl.learn.rows import chunks_of_rows
 from figrl.learn.setup import Geometry, Setup, Tiling
+from figrl.learn.singular import projector
 from figrl.learn.spec import EmbedOptions, make_spec
 from figrl.store.arrays import ArraySpec, create_array, open_zarr, write_rows
 from figrl.store.matrix import open_matrix

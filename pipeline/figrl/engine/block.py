@@ -12,6 +12,7 @@ from typing import Any
 
 from figrl.engine.stage import Stats
 from figrl.engine.worker import peak_memory_bytes, worker_state
+from figrl.errors import system_errors_named
 from figrl.store.files import read_json, write_json
 from figrl.store.lock import process_name
 
@@ -23,7 +24,8 @@ def execute_block(
     function: Callable[..., Stats], args: tuple[Any, ...], key: str, mark: Path | None, attempt: str
 ) -> Outcome:
     """Do one block on a worker, unless it is done, and commit its mark."""
-    with worker_state().block(key, mark, attempt):
+    place = None if mark is None else mark.parent
+    with system_errors_named(place), worker_state().block(key, mark, attempt):
         stats = read_mark(mark) if mark is not None else None
         if stats is None:
             stats = function(*args)

@@ -1,7 +1,8 @@
 """cluster.yaml: where the work runs.
 
-One of three: a local cluster (the default), the address of a running scheduler, or any cluster
-class by its import path.
+One of three: a local cluster (the default), the address of a running scheduler, or a cluster class
+by its import path. Nobody else on the machine can use a local cluster: its connections need
+certificates that are made for the run and that only its processes have.
 """
 
 from __future__ import annotations
@@ -19,10 +20,13 @@ import dask
 import distributed
 from dask.system import CPU_COUNT
 from distributed.comm.addressing import get_address_host_port
+from distributed.deploy.cluster import Cluster
+from distributed.security import Security
 from distributed.system import MEMORY_LIMIT
 from pydantic import Field, field_validator, model_validator
 
 from figrl.config import Options, read_yaml
+from figrl.engine.security import TlsFiles, has_own_certificates, http_routes, private_folder
 from figrl.errors import ConfigError, ResourceError
 from figrl.units import human_bytes, memory_bytes, parse_memory
 
@@ -30,12 +34,12 @@ _WORKER_WAIT_SECONDS = 60.0
 
 
 class LocalCluster(Options):
-    """Worker processes on this machine, bound to loopback."""
+    """Worker processes on this machine, bound to loopback and closed to other users."""
 
     workers: int | None = Field(None, ge=1)
     threads_per_worker: int | None = Field(None, ge=1)
     memory_limit: str | None = None
-    dashboard_address: str = "127.0.0.1:0"
+    dashboard_address: str | None = None
 
     @field_validator("memory_limit")
     @classmethod
@@ -65,7 +69,7 @@ class Adapt(Options):
 
 
 class CustomCluster(Options):
-    """Any cluster class, such as those of dask-jobqueue or dask-kubernetes."""
+    """A subclass of Dask's Cluster, such as those of dask-jobqueue or dask-kubernetes."""
 
     class_path: str = Field(alias="class")
     arguments: dict[str, Any] = Field(default_factory=dict)
@@ -74,19 +78,31 @@ class CustomCluster(Options):
 
 
 class ClusterConfig(Options):
-    """The whole of cluster.yaml; exactly one section is given."""
+    """The whole of cluster.yaml; exactly one section is given, and `security` with a scheduler."""
 
     local: LocalCluster | None = None
     scheduler: str | None = None
     custom: CustomCluster | None = None
+    security: TlsFiles | None = None
 
     @model_validator(mode="before")
     @classmethod
     def _one_section(cls, value: Any) -> Any:
-        if isinstance(value, dict) and len(value) > 1:
+        if isinstance(value, dict) and len(value.keys() - {"security"}) > 1:
             given = ", ".join(str(key) for key in value)
             raise ValueError(f"give exactly one of local, scheduler or custom; it has {given}")
         return value
+
+    @model_validator(mode="after")
+    def _certificates_where_they_are_used(self) -> ClusterConfig:
+        encrypted = self.scheduler is not None and self.scheduler.startswith("tls://")
+        if self.security is not None and not encrypted:
+            raise ValueError("security is for a scheduler with an address tls://HOST:PORT")
+        if encrypted and self.security is None and not has_own_certificates():
+            raise ValueError(
+                f"{self.scheduler} needs certificates: add security with ca_file, cert and key"
+            )
+        return self
 
     @field_validator("scheduler", "custom", mode="before")
     @classmethod
@@ -113,12 +129,19 @@ class ClusterConfig(Options):
 
 
 def read_cluster_config(file: str | os.PathLike[str] | None = None) -> ClusterConfig:
-    """Read a cluster file; without one, ``cluster.yaml`` of this folder or a local cluster."""
-    path = Path(file) if file is not None else Path("cluster.yaml")
-    if file is None and not path.exists():
+    """Read the cluster file that somebody named; without one, it is a local cluster.
+
+    A ``cluster.yaml`` that merely lies in the working folder is not read: it could run any code.
+    """
+    if file is None:
         return ClusterConfig()
+    path = Path(file)
     hint = "Give one of the sections local, scheduler or custom."
-    return read_yaml(path, ClusterConfig, what="The cluster file", hint=hint)
+    config = read_yaml(path, ClusterConfig, what="The cluster file", hint=hint)
+    if config.security is None:
+        return config
+    files = config.security.relative_to(path.absolute().parent)
+    return config.model_copy(update={"security": files})
 
 
 @dataclass(frozen=True)
@@ -190,13 +213,14 @@ def connect(config: ClusterConfig, limit_bytes: int | None = None) -> Iterator[d
         target = _custom_cluster(config.custom)
     elif config.scheduler is None:
         target = _local_cluster(config.local or LocalCluster(), limit_bytes)
+    security = config.security.load() if config.security is not None else None
     with target as cluster:
         try:
-            client = distributed.Client(cluster, set_as_default=False)
+            client = distributed.Client(cluster, set_as_default=False, security=security)
         except (OSError, TimeoutError, ValueError) as error:
             raise ResourceError(
                 f"No Dask scheduler answers at {cluster} ({error}). Start it, or correct the "
-                "address in the cluster file."
+                "address or the certificates in the cluster file."
             ) from error
         with client:
             yield client
@@ -205,17 +229,23 @@ def connect(config: ClusterConfig, limit_bytes: int | None = None) -> Iterator[d
 @contextmanager
 def _local_cluster(local: LocalCluster, limit_bytes: int | None) -> Iterator[Any]:
     workers, threads = local.shape()
-    cluster = distributed.LocalCluster(
-        n_workers=workers,
-        threads_per_worker=threads,
-        memory_limit=local.limit_bytes(limit_bytes),
-        processes=True,
-        host="127.0.0.1",
-        dashboard_address=local.dashboard_address,
-        worker_dashboard_address=None,
-        # The error of a block comes back to the job; there is no need to hear of it twice.
-        silence_logs=logging.CRITICAL,
-    )
+    pages = local.dashboard_address is not None
+    with dask.config.set(http_routes(pages=pages)):
+        cluster = distributed.LocalCluster(
+            n_workers=workers,
+            threads_per_worker=threads,
+            memory_limit=local.limit_bytes(limit_bytes),
+            processes=True,
+            host="127.0.0.1",
+            # In memory; a worker gets them through the pipe by which it is started.
+            security=Security.temporary(),
+            local_directory=str(private_folder()),
+            dashboard_address=local.dashboard_address or "127.0.0.1:0",
+            scheduler_kwargs={"dashboard": pages},
+            worker_dashboard_address=None,
+            # The error of a block comes back to the job; there is no need to hear of it twice.
+            silence_logs=logging.CRITICAL,
+        )
     # A worker that dies is started again, but Dask dismisses it for good if it happens to be away
     # at one moment, 15 s after a death: with the last one dismissed, a job would wait for ever.
     with dask.config.set({"distributed.deploy.lost-worker-timeout": "365 days"}), cluster:
@@ -224,14 +254,7 @@ def _local_cluster(local: LocalCluster, limit_bytes: int | None) -> Iterator[Any
 
 @contextmanager
 def _custom_cluster(custom: CustomCluster) -> Iterator[Any]:
-    module, _, name = custom.class_path.rpartition(".")
-    try:
-        kind = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigError(
-            f"custom.class: '{custom.class_path}' cannot be imported ({error}). Give the import "
-            "path of a cluster class, such as dask_jobqueue.SLURMCluster, and install its package."
-        ) from error
+    kind = _cluster_class(custom.class_path)
     try:
         cluster = kind(**custom.arguments)
     except Exception as error:
@@ -240,11 +263,27 @@ def _custom_cluster(custom: CustomCluster) -> Iterator[Any]:
         raise ConfigError(
             f"{custom.class_path} does not start with these custom.arguments: {reason}."
         ) from error
-    if not hasattr(cluster, "scheduler_address"):
-        raise ConfigError(f"custom.class: '{custom.class_path}' is not a Dask cluster class.")
     with cluster:
         if custom.adapt is not None:
             cluster.adapt(minimum=custom.adapt.minimum, maximum=custom.adapt.maximum)
         elif custom.scale is not None:
             cluster.scale(custom.scale)
         yield cluster
+
+
+def _cluster_class(class_path: str) -> type[Any]:
+    """Import a cluster class; anything else is an error, and is not called."""
+    module, _, name = class_path.rpartition(".")
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError(
+            f"custom.class: '{class_path}' cannot be imported ({error}). Give the import "
+            "path of a cluster class, such as dask_jobqueue.SLURMCluster, and install its package."
+        ) from error
+    if not (isinstance(found, type) and issubclass(found, Cluster)):
+        raise ConfigError(
+            f"custom.class: '{class_path}' is not a Dask cluster class: give a subclass of "
+            "distributed.deploy.Cluster, such as dask_jobqueue.SLURMCluster."
+        )
+    return found

@@ -26,12 +26,17 @@ from figrl.engine.stage import Block, Monitor, Silent, Stage, StageResult, Stage
 from figrl.errors import FigrlError, ResourceError
 from figrl.store.arrays import create_array
 from figrl.store.files import delete, list_prefix
+from figrl.units import human_seconds
 
 Result = TypeVar("Result")
 
 _WINDOW_PER_THREAD = 3
 _WINDOW_REFRESH_SECONDS = 2.0
 _POLL_SECONDS = 0.1
+
+# No wait is without a limit. A block may take as long as it takes, while there is a worker.
+_NO_WORKER_SECONDS = 1800.0
+_LEFT_BLOCKS_SECONDS = 1800.0
 
 
 class Runner(ABC):
@@ -176,13 +181,10 @@ def _completed(
     attempt = uuid.uuid4().hex[:8]
     waiting = iter(zip(blocks, marks, strict=True))
     running = distributed.as_completed(loop=client.loop)
-    window, window_read = 0, 0.0
+    threads = _Threads(client, f"during stage '{stage.name}'")
     try:
         while True:
-            if time.monotonic() - window_read > _WINDOW_REFRESH_SECONDS:
-                with _cluster_there(f"during stage '{stage.name}'"):
-                    threads = sum(client.nthreads().values())
-                window, window_read = max(4, _WINDOW_PER_THREAD * threads), time.monotonic()
+            window = max(4, _WINDOW_PER_THREAD * threads.count())
             while running.count() < window and (pair := next(waiting, None)) is not None:
                 block, mark = pair
                 task = (stage.function, block.args, block.key, mark, attempt)
@@ -190,6 +192,11 @@ def _completed(
                 running.add(client.submit(execute_block, *task, key=key))
             if running.is_empty():
                 return
+            while not running.has_ready() and not running.is_empty():
+                threads.count()
+                with running.thread_condition:
+                    if not running.has_ready():
+                        running.thread_condition.wait(_POLL_SECONDS)
             yield _outcome(next(running), stage.name)
     except Exception:
         # Dask cancels a task that waits, but not one that runs.
@@ -200,14 +207,47 @@ def _completed(
         client.cancel(list(running.futures))
 
 
+class _Threads:
+    """Threads of all workers, asked for every few seconds; an error if there are none for long."""
+
+    def __init__(self, client: distributed.Client, when: str) -> None:
+        self._client, self._when = client, when
+        self._threads, self._asked = 0, float("-inf")
+        self._last_seen = time.monotonic()
+
+    def count(self) -> int:
+        """Threads that there were a moment ago."""
+        now = time.monotonic()
+        if now - self._asked > _WINDOW_REFRESH_SECONDS:
+            with _cluster_there(self._when):
+                self._threads = sum(self._client.nthreads().values())
+            self._asked = time.monotonic()
+            if self._threads:
+                self._last_seen = self._asked
+            elif now - self._last_seen > _NO_WORKER_SECONDS:
+                raise ResourceError(
+                    f"The Dask cluster had no worker for {human_seconds(_NO_WORKER_SECONDS)} "
+                    f"{self._when}. Start some; finished blocks are kept, so run the same command "
+                    "again to go on."
+                )
+        return self._threads
+
+
 def _wait_for_none(
     client: distributed.Client, count: Callable[..., int], of_what: str | Path
 ) -> None:
     """Wait until `count`, asked on every worker, is zero; a cluster that is gone has none."""
+    deadline = time.monotonic() + _LEFT_BLOCKS_SECONDS
     with suppress(OSError):
         while client.status == "running" and any(
             client.run(count, of_what, on_error="ignore").values()
         ):
+            if time.monotonic() > deadline:
+                raise FigrlError(
+                    "Workers are still at blocks of an attempt that ended "
+                    f"{human_seconds(_LEFT_BLOCKS_SECONDS)} ago. Restart them, and run the same "
+                    "command again; finished blocks are kept."
+                )
             time.sleep(_POLL_SECONDS)
 
 

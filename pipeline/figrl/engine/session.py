@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 
 import distributed
 
-from figrl.engine.cluster import ClusterMemory, cluster_memory, connect, read_cluster_config
+from figrl.engine.cluster import ClusterConfig, ClusterMemory, cluster_memory, connect
 from figrl.engine.stage import Monitor, Silent
-from figrl.errors import ConfigError
+from figrl.errors import ConfigError, system_errors_named
 from figrl.units import parse_memory
 
 
@@ -44,13 +44,14 @@ class Session:
 
     @contextmanager
     def open(self) -> Iterator[distributed.Client]:
-        """Yield the session's client, or Dask's current one, or that of a new local cluster."""
+        """Yield the session's client, or Dask's current one, or that of a new local cluster.
+
+        What the operating system refuses meanwhile is raised as an error of figrl.
+        """
         client = self.client
         if client is None:
             with suppress(ValueError):
                 client = distributed.get_client()
-        if client is not None:
-            yield client
-            return
-        with connect(read_cluster_config(), self.limit_bytes) as started:
-            yield started
+        at_hand = nullcontext(client) if client else connect(ClusterConfig(), self.limit_bytes)
+        with system_errors_named(), at_hand as used:
+            yield used

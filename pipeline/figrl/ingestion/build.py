@@ -24,7 +24,7 @@ from figrl.ingestion.scan import (
     scan_stage,
 )
 from figrl.ingestion.shuffle import RELABEL_BYTES_PER_EDGE, Shuffle, relabel_stage
-from figrl.ingestion.sources import agree, split_into_pieces
+from figrl.ingestion.sources import agree, describe_reading, split_into_pieces
 from figrl.store.files import delete, exists, free_bytes, read_json, write_json
 from figrl.store.graph import choose_block_rows
 from figrl.store.ids import IdKind
@@ -183,8 +183,16 @@ def ingest_stages(
         "kind": options.kind,
         "target_start": index.target_start,
         **({} if decay is None else {"as_of": decay.now}),
-        "notes": [_LOOKS_BIPARTITE] if in_both == 0 else [],
+        "input": describe_reading(files),
+        "notes": _notes(files, looks_bipartite=in_both == 0),
     }
+
+
+def _notes(files: Sequence[SourceFile], *, looks_bipartite: bool) -> list[str]:
+    """What the user should know: guesses that may be wrong, of many files the first few."""
+    guesses = list(dict.fromkeys(note for file in files for note in file.notes))
+    more = [f"There are {len(guesses) - 5} more notes like these."] if len(guesses) > 5 else []
+    return [*([_LOOKS_BIPARTITE] if looks_bipartite else []), *guesses[:5], *more]
 
 
 def _decay(options: IngestOptions, scanned: StageResult) -> Decay | None:

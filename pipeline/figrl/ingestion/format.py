@@ -26,12 +26,12 @@ BATCH_ROWS = 1 << 17
 class Head:
     """What the first rows of a file, or its footer, say about it.
 
-    `columns`: names of source, target, and perhaps weight and time; of text, one name for each
-    column. `timed`: whether edges have times.
+    `columns`: names of source, target, and perhaps weight and time; numbers, from 1, where the file
+    has no names; of text, one for each column. `timed`: whether edges have times.
     `empty`: whether there is no row, so that `weighted` is a guess. `named`: whether the file
     itself holds the names of its columns. `typed`: whether the file itself states the type of its
     ids. Text is guessed from the first rows. `parts`: parts that can be read independently, such as
-    the row groups of Parquet.
+    the row groups of Parquet. `notes`: what was guessed and may be wrong, for the user.
     """
 
     id_kind: IdKind
@@ -42,6 +42,7 @@ class Head:
     typed: bool = False
     parts: int = 1
     timed: bool = False
+    notes: tuple[str, ...] = ()
 
     @property
     def roles(self) -> tuple[str, ...]:

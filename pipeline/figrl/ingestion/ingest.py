@@ -18,6 +18,9 @@ from figrl.store import layout
 from figrl.store.files import delete, digest, exists
 from figrl.store.layout import PathLike, StorePaths
 
+_READING = 2
+"""Counts the rules by which columns are chosen and fields are read; other rules, another graph."""
+
 
 def run_ingest(
     edges: PathLike | Sequence[PathLike], store: PathLike, options: IngestOptions, session: Session
@@ -71,7 +74,8 @@ def ingest_graph(
 
 def ingest_identity(sources: Sequence[SourceFile], options: IngestOptions) -> Any:
     """What identifies a stored graph: the input, and how it is read."""
-    return [layout.FORMAT, options.significant(), [source.fingerprint for source in sources]]
+    fingerprints = [source.fingerprint for source in sources]
+    return [layout.FORMAT, options.significant(), fingerprints, _READING]
 
 
 def inspect_files(

@@ -21,10 +21,19 @@ class IngestOptions(Options):
         description="undirected: both columns hold nodes of one kind; bipartite: two kinds, each "
         "with ids of its own; directed: each node has a vector as source and one as target.",
     )
-    source: str | None = Field(None, description="Column of one end; default: the first column.")
-    target: str | None = Field(None, description="Column of the other end; default: the second.")
+    source: str | None = Field(
+        None,
+        description="Column of one end, or its number in a file without names; default: source, "
+        "src, from or u, else the first column that may hold ids.",
+    )
+    target: str | None = Field(
+        None,
+        description="Column of the other end; default: target, dst, to or v, else the second.",
+    )
     weight: str | None = Field(
-        None, description="Column of weights; default: the third column, if it is numeric."
+        None,
+        description="Column of weights, or none; default: the column with the name of one "
+        "(weight, w, value, count, ...).",
     )
     time: str | None = Field(
         None,
@@ -62,6 +71,18 @@ class IngestOptions(Options):
             raise ValueError(f"has to be a power of two, such as {1 << value.bit_length()}")
         return value
 
+    @field_validator("csv_header", mode="before")
+    @classmethod
+    def _as_word(cls, value: Any) -> Any:
+        """Accept the true and false that YAML makes of yes and no."""
+        return {True: "yes", False: "no"}[value] if isinstance(value, bool) else value
+
+    @field_validator("source", "target", "weight", mode="before")
+    @classmethod
+    def _as_name(cls, value: Any) -> Any:
+        """Accept numbers of columns, as YAML reads them."""
+        return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
     @field_validator("half_life", "as_of", mode="before")
     @classmethod
     def _as_text(cls, value: Any) -> Any:
@@ -96,6 +117,11 @@ class IngestOptions(Options):
                     "or a number, as in the time column"
                 ) from error
         return self
+
+    @property
+    def weight_column(self) -> str | None:
+        """Column of weights that was given; None if none was, or there shall be none."""
+        return None if self.weight is None or self.weight.lower() == "none" else self.weight
 
     @property
     def decay(self) -> HalfLife | None:

@@ -1,4 +1,4 @@
-"""What the beginning of a file says: the kind of its ids, and the columns that are used."""
+"""What the beginning of a file says: the kind of its ids, and what its columns hold."""
 
 from __future__ import annotations
 
@@ -8,12 +8,16 @@ from typing import BinaryIO, cast
 
 import pyarrow as pa
 
-from figrl.errors import BadInputError
+from figrl.ingestion.columns import Column
 from figrl.ingestion.kernels import parse_integers
 from figrl.ingestion.options import IngestOptions
+from figrl.ingestion.texts import is_number
 from figrl.store.ids import IdKind, string_buffers
 
 HEAD_BYTES = 64 << 10
+
+MAX_LINE_BYTES = 1 << 20
+"""A longer line is no edge, and would be held in memory as a whole."""
 
 
 def open_bytes(path: str) -> BinaryIO:
@@ -27,43 +31,27 @@ def guess_id_kind(ids: Sequence[str], options: IngestOptions) -> IdKind:
     """Integers if all ids are; a missing id is a bad row and says nothing about the others."""
     if options.ids != "auto":
         return options.ids
-    present = pa.array([value for value in ids if value], pa.large_string())
-    return "int" if parse_integers(*string_buffers(present))[1].all() else "string"
+    return "int" if all_integers([value for value in ids if value]) else "string"
 
 
-def choose_columns(path: str, names: Sequence[str], options: IngestOptions) -> list[str]:
-    """Names of the columns of source, target and perhaps weight, which is not that of times."""
-    given = {name: getattr(options, name) for name in ("source", "target", "weight", "time")}
-    shown = ", ".join(names) or "none"
-    for option, name in given.items():
-        if name is not None and name not in names:
-            raise BadInputError(
-                f"{path}: there is no column '{name}' (given with --{option}). Its columns are: "
-                f"{shown}."
-            )
-    free = [name for name in names if name not in given.values()]
-    if len(free) < [options.source, options.target].count(None):
-        raise BadInputError(
-            f"{path}: an edge has two ends, each in a column of its own; this file has the columns "
-            f"{shown}. Give a file with more, or name others of its columns."
-        )
-    chosen = [options.source or free.pop(0), options.target or free.pop(0)]
-    if options.weight is not None:
-        chosen.append(options.weight)
-    elif options.source is None and options.target is None:
-        chosen += [name for name in names if name != options.time][2:3]
-    used = [*chosen, *([] if options.time is None else [options.time])]
-    for name in used:
-        if used.count(name) > 1 or names.count(name) > 1:
-            raise BadInputError(
-                f"{path}: column '{name}' would be used twice. Its columns are: {shown}. Name "
-                "different ones with --source, --target, --weight and --time."
-            )
-    return chosen
+def all_integers(values: Sequence[str]) -> bool:
+    """Whether all texts are the way an int64 is printed."""
+    return bool(parse_integers(*string_buffers(pa.array(values, pa.large_string())))[1].all())
 
 
-def columns_read(
-    chosen: Sequence[str], options: IngestOptions, *, weighted: bool
-) -> tuple[str, ...]:
-    """Names of the columns that are read, in the order of their roles."""
-    return (*chosen[: 3 if weighted else 2], *([] if options.time is None else [options.time]))
+def column_of(name: str, values: Sequence[str]) -> Column:
+    """A column of text, by its first values."""
+    present = [value for value in values if value]
+    if not present:
+        return Column(name, "nothing", numeric=False)
+    if all_integers(present):
+        return Column(name, "int", numeric=True)
+    numbers = [is_number(value) for value in present]
+    # "007" and "1e5" are ids like any text; "1.0" is a number that lost its type.
+    is_float = all(numbers) and any("." in value for value in present)
+    return Column(name, "float" if is_float else "string", numeric=any(numbers))
+
+
+def is_distinct(values: Sequence[str]) -> bool:
+    """Whether no value is there twice, as in an index."""
+    return len(set(values)) == len(values)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import glob
 import hashlib
 import os
+import stat
 from collections.abc import Callable, Sequence
 from itertools import pairwise, takewhile
 from pathlib import Path
+from typing import Any
 
-from figrl.errors import BadInputError
+from figrl.errors import BadInputError, ConfigError
 from figrl.ingestion.format import Piece, SourceFile
 from figrl.ingestion.formats import SUFFIXES, format_of, readable
 from figrl.ingestion.options import IngestOptions
@@ -17,7 +19,14 @@ from figrl.ingestion.sniff import HEAD_BYTES
 from figrl.store.ids import IdKind
 from figrl.store.layout import PathLike
 
-__all__ = ["SourceFile", "agree", "find_files", "inspect_file", "split_into_pieces"]
+__all__ = [
+    "SourceFile",
+    "agree",
+    "describe_reading",
+    "find_files",
+    "inspect_file",
+    "split_into_pieces",
+]
 
 
 def find_files(
@@ -26,38 +35,96 @@ def find_files(
     """List the files behind a path, folder or glob pattern, or several, in a fixed order.
 
     In folders and globs, hidden files and those that begin with an underscore are skipped, and so
-    is what is not `chosen`.
+    is what is not `chosen`. A file with several names counts once.
     """
     found: list[str] = []
     for given in [edges] if isinstance(edges, str | os.PathLike) else edges:
-        text = os.fspath(given)
-        if Path(text).is_dir():
-            matches = [str(p) for p in Path(text).rglob("*") if _is_data(p, Path(text))]
-        elif Path(text).exists():
-            matches = [text]
-        else:
-            hits = _glob(text)
-            matches = find_files(hits, chosen=chosen) if hits else []
+        matches = _behind(os.fspath(given))
         if not matches:
             raise BadInputError(
-                f"{text}: there is no edge file here. Give a file, a folder or a glob pattern of "
+                f"{given}: there is no edge file here. Give a file, a folder or a glob pattern of "
                 f"{SUFFIXES} files (text and CSV may end in .gz)."
             )
         found.extend(str(Path(match).absolute()) for match in matches)
-    unique = sorted(path for path in set(found) if chosen(path))
-    for path in unique:
+    unique: dict[tuple[int, int], str] = {}
+    for path in sorted(path for path in set(found) if chosen(path)):
         format_of(path)
-    return unique
+        status = _status(path)
+        if not stat.S_ISREG(status.st_mode):
+            raise BadInputError(
+                f"{path}: it is not a file but a pipe, a socket or a device, and edges are read "
+                "more than once. Write them to a file first, or leave it out."
+            )
+        unique.setdefault((status.st_dev, status.st_ino), path)
+    return list(unique.values())
+
+
+def _behind(text: str) -> list[str]:
+    """Files at a path, in a folder, or that match a pattern."""
+    if not os.path.lexists(text):
+        return [path for hit in _glob(text) for path in _behind(hit)]
+    return _in_folder(text) if stat.S_ISDIR(_status(text).st_mode) else [text]
+
+
+def _in_folder(root: str) -> list[str]:
+    """All in a folder that is not hidden; links to folders are followed, each folder once."""
+    found: list[str] = []
+    seen: set[tuple[int, int]] = set()
+    waiting = [root]
+    while waiting:
+        folder = waiting.pop()
+        status = _status(folder)
+        if (status.st_dev, status.st_ino) in seen:
+            continue
+        seen.add((status.st_dev, status.st_ino))
+        for name in _names_in(folder):
+            path = os.path.join(folder, name)  # noqa: PTH118 - "./a" is told as it was given
+            if name[0] not in "._":
+                is_folder = stat.S_ISDIR(_status(path).st_mode)
+                (waiting if is_folder else found).append(path)
+    return found
+
+
+def _names_in(folder: str) -> list[str]:
+    try:
+        return os.listdir(folder)  # noqa: PTH208 - names, not paths
+    except OSError as error:
+        raise _unreadable(folder, error) from error
+
+
+def _status(path: str) -> os.stat_result:
+    """Kind and identity of a file or folder, behind all links."""
+    try:
+        return Path(path).stat()
+    except FileNotFoundError as error:
+        raise BadInputError(
+            f"{path}: it is a link to something that is not there. Repair the link, or remove it."
+        ) from error
+    except OSError as error:
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: str, error: OSError) -> ConfigError:
+    return ConfigError(
+        f"{path}: it cannot be read ({error.strerror}). Change its permissions (chmod +rx for a "
+        "folder), or leave it out."
+    )
 
 
 def _glob(pattern: str) -> list[str]:
+    parts = Path(pattern).parts
+    fixed = list(takewhile(lambda part: not glob.has_magic(part), parts))
+    # glob passes over folders that it may not read.
+    for end in range(len(fixed), len(parts)):
+        for hit in _visible(str(Path(*parts[:end])), fixed):
+            if Path(hit).is_dir():
+                _names_in(hit)
+    return _visible(pattern, fixed)
+
+
+def _visible(pattern: str, fixed: Sequence[str]) -> list[str]:
     hits = sorted(glob.glob(pattern, recursive=True))  # noqa: PTH207 - absolute patterns too
-    fixed = list(takewhile(lambda part: not glob.has_magic(part), Path(pattern).parts))
     return [hit for hit in hits if not _is_hidden(Path(hit).relative_to(Path(*fixed)))]
-
-
-def _is_data(path: Path, root: Path) -> bool:
-    return path.is_file() and not _is_hidden(path.relative_to(root))
 
 
 def _is_hidden(path: Path) -> bool:
@@ -101,12 +168,33 @@ def agree(files: Sequence[SourceFile], options: IngestOptions) -> tuple[IdKind, 
         if file.weighted != first.weighted:
             words = {True: "weighted", False: "unweighted"}
             raise _differs(first, file, "edges", words[first.weighted], words[file.weighted])
+    first_of: dict[str, SourceFile] = {}
+    for file in files:
+        like = first_of.setdefault(file.kind, file)
+        if file.named != like.named:
+            words = {True: f"names ({', '.join(like.columns)})", False: "without names"}
+            if file.named:
+                words[True] = f"names ({', '.join(file.columns)})"
+            raise _differs(like, file, "columns", words[like.named], words[file.named])
     first_named: dict[str, SourceFile] = {}
     for file in files:
         like = first_named.setdefault(file.kind, file) if file.named else file
         if any(a != b for a, b in zip(file.columns, like.columns, strict=False)):
             raise _differs(like, file, "columns", ", ".join(like.columns), ", ".join(file.columns))
     return kind, first.weighted
+
+
+def describe_reading(files: Sequence[SourceFile]) -> list[dict[str, Any]]:
+    """How the files of each format are read: columns by role, and whether there is a header.
+
+    Columns without names are numbered, from 1.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for file in sorted(files, key=lambda file: file.empty):
+        roles = dict.fromkeys(("source", "target", "weight", "time"))
+        columns: dict[str, Any] = roles | dict(zip(file.roles, file.columns, strict=False))
+        found.setdefault(file.kind, {"format": file.kind, **columns, "header": file.named})
+    return list(found.values())
 
 
 def _agreed_id_kind(files: Sequence[SourceFile], options: IngestOptions) -> IdKind:

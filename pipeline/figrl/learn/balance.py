@@ -13,8 +13,9 @@ import numpy as np
 
 from figrl.engine.reduce import Partials
 from figrl.engine.stage import Block, Memory, Stage, Stages, Stats
-from figrl.learn.factor import Matrix, reduced_stages
+from figrl.learn.factor import reduced_stages
 from figrl.learn.setup import Setup
+from figrl.learn.singular import Matrix
 from figrl.store.arrays import ArraySpec
 from figrl.store.files import load_array, save_array
 from figrl.store.matrix import Floats

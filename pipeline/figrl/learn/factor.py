@@ -8,12 +8,12 @@ then of the stacked factors, gives T itself. The smallest singular value that a 
 afterwards whether it could be trusted; if not, the next one is tried. Groups, and the order in
 which they are combined, are fixed by the shape of the sketch.
 
-A sketch with more columns than rows has the smaller matrix ``M M^t``, whose eigenvectors are U.
+Sketches with more columns than rows, or very many, are factored as a whole: see `factor_whole`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -27,13 +27,20 @@ import scipy.linalg.lapack
 from figrl.engine.reduce import Partials, reduce_stages
 from figrl.engine.stage import Block, Cost, Memory, Stage, Stages, Stats, numbered
 from figrl.engine.worker import worker_state
+from figrl.learn.factor_whole import (
+    EIGH_FLOPS,
+    MANY_COLUMNS,
+    has_many_columns,
+    many_columns_stages,
+    wide_stages,
+)
 from figrl.learn.kernels import scale_to_unit
 from figrl.learn.rows import chunks_of_rows
-from figrl.learn.setup import WIDE_COLUMNS, Setup
-from figrl.store.arrays import ArraySpec, load_zarr, save_zarr
-from figrl.store.matrix import Floats, StoredMatrix, open_matrix
+from figrl.learn.setup import Setup
+from figrl.learn.singular import Matrix, above_noise, fix_signs, save_factor
+from figrl.store.arrays import ArraySpec
+from figrl.store.matrix import Floats, open_matrix
 
-Matrix = npt.NDArray[np.float64]
 Method = Literal["gram", "gram-double", "qr"]
 
 TRUSTED: dict[Method, float] = {"gram": 0.1, "gram-double": 1e-5, "qr": 0.0}
@@ -41,12 +48,6 @@ TRUSTED: dict[Method, float] = {"gram": 0.1, "gram-double": 1e-5, "qr": 0.0}
 
 The square of that ratio, 0.01 or 1e-10, has to be well above the rounding of the products, 1e-7 or
 1e-16, for sigma_k to have five digits."""
-
-_EIGH_FLOPS = 20
-"""Times d^3: the eigendecomposition of a d x d matrix, at the rate of the Gram matrix."""
-
-NOISE_LIMIT = 4 * float(np.finfo(np.float32).eps)
-"""Times sqrt(d) sigma_1: what rounding of the sketch to float32 alone can bring about."""
 
 
 @dataclass(frozen=True)
@@ -119,14 +120,12 @@ def solve_factor(
     """Singular values and right singular vectors from the few factors that are left."""
     factor = partials.combined()
     values, vectors = decompose(factor, task.method)
-    limit = NOISE_LIMIT * np.sqrt(factor.shape[1]) * values[0]
-    rank = int(np.count_nonzero(values[:dim] > limit))
+    rank = int(np.count_nonzero(above_noise(values[:dim], factor.shape[1])))
     fix_signs(vectors)
     smallest = float(values[rank - 1]) if rank else 0.0
     trusted = rank == dim and smallest >= trusted_ratio * values[0]
     vectors = np.ascontiguousarray(vectors[:, :dim])
-    save_zarr(out / "singular_values", values)
-    save_zarr(out / "right_vectors", vectors)
+    save_factor(out, values, vectors)
     return {"rank": rank, "trusted": bool(trusted) or task.method == "qr"}
 
 
@@ -142,28 +141,16 @@ def decompose(factor: Matrix, method: Method) -> tuple[Matrix, Matrix]:
     return padded, np.asarray(rows.T)
 
 
-def fix_signs(vectors: Matrix) -> None:
-    """Make the entry of largest size in each column positive, so that two runs agree."""
-    largest = np.argmax(np.abs(vectors), axis=0)
-    vectors *= np.where(vectors[largest, np.arange(vectors.shape[1])] < 0, -1.0, 1.0)
-
-
-def projector(factor: Path) -> npt.NDArray[np.float32]:
-    """``V_k S_k^-1``, d x k; a direction that is only noise becomes a column of zeros."""
-    values, vectors = (load_zarr(factor / name) for name in ("singular_values", "right_vectors"))
-    kept = values[: vectors.shape[1]]
-    limit = NOISE_LIMIT * np.sqrt(vectors.shape[0]) * values[0]
-    inverse = np.divide(1.0, kept, out=np.zeros_like(kept), where=kept > limit)
-    return np.asarray(vectors * inverse, np.float32)
-
-
-def factor_stages(setup: Setup) -> Stages[Stats]:
+def factor_stages(setup: Setup, many_columns: int = MANY_COLUMNS) -> Stages[Stats]:
     """Find S and V of the sketch by the first method that can be trusted with it.
 
-    Returns ``method`` and ``rank``.
+    With more than `many_columns`, only of the dimensions that are wanted. Returns ``method`` and
+    ``rank``.
     """
     if setup.is_wide:
-        return (yield from _wide_stages(setup))
+        return (yield from wide_stages(setup))
+    if has_many_columns(setup, many_columns):
+        return (yield from many_columns_stages(setup, TRUSTED["gram"]))
     solved: Stats = {}
     for method, ratio in TRUSTED.items():
         found = yield from _method_stages(
@@ -189,66 +176,14 @@ def _method_stages(setup: Setup, method: Method, ratio: float, *, needed: bool) 
     return solved.only if needed else {}
 
 
-def _wide_stages(setup: Setup) -> Stages[Stats]:
-    """Find S and V from the smaller side of a sketch with more columns than rows."""
-    nodes, columns, dim = setup.graph.nodes, setup.columns, setup.spec.dim
-    square = 8 * nodes**2
-    solved = yield Stage(
-        "factor",
-        factor_wide,
-        [Block("all", (setup.sketch, dim, setup.folder / "factor"))],
-        Memory(task_bytes=2 * square + 24 * nodes * WIDE_COLUMNS + 24 * dim * columns),
-        reads=(setup.sketch,),
-        cost=Cost(
-            read_bytes=2 * 4 * nodes * columns,
-            written_bytes=8 * dim * columns,
-            flops=nodes**2 * columns,
-            work={"gram": nodes**2 * columns + _EIGH_FLOPS * nodes**3},
-        ),
-        expected={"rank": dim},
-        releases_buffers=True,
-    )
-    return {"method": "gram-rows", **solved.only}
-
-
-def factor_wide(path: Path, dim: int, out: Path) -> Stats:
-    """Decompose ``M M^t = U S^2 U^t``; store S, and ``V = M^t U S^-1``."""
-    sketch = open_matrix(path)
-    rows, columns = sketch.shape
-    gram = np.zeros((rows, rows), order="F")
-    for part in _columns(sketch):
-        gram = scipy.linalg.blas.dsyrk(
-            1.0, part.astype(np.float64), beta=1.0, c=gram, overwrite_c=True
-        )
-    largest = (max(rows - dim, 0), rows - 1)
-    squares, left = scipy.linalg.eigh(
-        gram, lower=False, subset_by_index=largest, overwrite_a=True, check_finite=False
-    )
-    values, left = np.sqrt(np.maximum(squares[::-1], 0.0)), left[:, ::-1]
-    kept = values > NOISE_LIMIT * np.sqrt(columns) * values[0]
-    inverse = np.divide(1.0, values, out=np.zeros_like(values), where=kept)
-    right = np.vstack([part.T @ left for part in _columns(sketch)]) * inverse
-    fix_signs(right)
-    save_zarr(out / "singular_values", values)
-    save_zarr(out / "right_vectors", right)
-    return {"rank": int(kept.sum()), "read_bytes": 8 * rows * columns}
-
-
-def _columns(sketch: StoredMatrix) -> Iterator[Floats]:
-    """All rows of the columns of a chunk at a time."""
-    (rows, columns), width = sketch.shape, sketch.chunks[1]
-    for first in range(0, columns, width):
-        yield sketch.read((0, first), np.empty((rows, min(width, columns - first)), np.float32))
-
-
 def solve_cost(setup: Setup) -> Cost:
     """Cost of the eigendecomposition of a matrix of all columns."""
     size, square = setup.columns, 8 * setup.columns**2
     return Cost(
         read_bytes=setup.groups * square,
         written_bytes=2 * square,
-        flops=_EIGH_FLOPS * size**3,
-        work={"gram": _EIGH_FLOPS * size**3},
+        flops=EIGH_FLOPS * size**3,
+        work={"gram": EIGH_FLOPS * size**3},
     )
 
 

@@ -19,8 +19,9 @@ import scipy.linalg
 from figrl.engine.reduce import Partials
 from figrl.engine.stage import Block, Memory, Stage, Stages, Stats
 from figrl.learn.certificate import make_certificate, norm_stage
-from figrl.learn.factor import Matrix, Method, fix_signs, reduced_stages, solve_cost
+from figrl.learn.factor import Method, reduced_stages, solve_cost
 from figrl.learn.setup import Setup
+from figrl.learn.singular import Matrix, fix_signs
 from figrl.learn.spec import EmbedSpec, Representation
 from figrl.store.files import load_array, save_array
 
@@ -53,11 +54,11 @@ def ritz_stages(setup: Setup) -> Stages[Stats]:
         [Block("all", (setup, left, _DROPPED[method]))],
         Memory(task_bytes=9 * 8 * setup.columns**2),
         cost=solve_cost(setup),
-        expected={"rank": setup.spec.dim, "eigenvalues": [0.0], "residuals": [0.0]},
+        expected={"rank": setup.spec.directions, "eigenvalues": [0.0], "residuals": [0.0]},
     )
     normed = yield norm_stage(setup)
     square_norm = math.fsum(normed.stats[key]["square"] for key in sorted(normed.stats))
-    certificate = make_certificate(solved.only, square_norm, setup.spec.dim)
+    certificate = make_certificate(solved.only, square_norm, setup.spec.directions)
     return {"rank": solved.only["rank"], "certificate": certificate}
 
 
@@ -68,18 +69,19 @@ def solve_ritz(setup: Setup, partials: Partials, dropped: float) -> Stats:
     gram = np.triu(partials.combined())
     gram += np.triu(gram, 1).T
     values, coefficients, residuals = decompose(gram, spec.width, spec.depth, dropped)
-    order = _order(values, spec.representation)[: spec.dim]
+    order = _order(values, spec.representation)[: spec.directions]
     values, residuals = values[order], residuals[order]
     coefficients = np.ascontiguousarray(coefficients[:, order])
     fix_signs(coefficients)
-    # Where the space has fewer directions than the vectors have dimensions, the rest is zero.
-    missing = spec.dim - order.size
+    # Where the space has fewer directions than the vectors have dimensions, the rest is zero; so is
+    # the dimension of prominence until the end.
+    missing, unknown = spec.dim - order.size, spec.directions - order.size
     save_array(_folder(setup) / "values.npy", np.pad(values, (0, missing)))
     save_array(_folder(setup) / "coefficients.npy", np.pad(coefficients, ((0, 0), (0, missing))))
     return {
         "rank": int(order.size),
-        "eigenvalues": np.pad(values, (0, missing)).tolist(),
-        "residuals": np.pad(residuals, (0, missing)).tolist(),
+        "eigenvalues": np.pad(values, (0, unknown)).tolist(),
+        "residuals": np.pad(residuals, (0, unknown)).tolist(),
     }
 
 

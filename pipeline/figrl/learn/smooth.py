@@ -2,7 +2,7 @@
 
     Z = T_(s-1)(P / a) Y_0 / T_(s-1)(1 / a)      P = D^-1 W    T: Chebyshev polynomial
     B = unit(c Z + (1 - c) Y_0)                  Y = P B
-    vectors: unit(Y H)                           H = G^(-e/2)  G: Gram matrix of rows of unit(Y)
+    vectors: unit(Y H), and prominence           H = G^(-e/2)  G: Gram matrix of rows of unit(Y)
 
 The polynomial of degree s - 1 keeps what varies slowly along edges, and damps the rest: s products
 do what takes more than twice as many steps ``Y <- unit(P Y)``. Smoothed vectors tell communities
@@ -10,8 +10,8 @@ apart, Y_0 tells near neighbours apart, so both are mixed: Y_0 counts the more, 
 graph's matrix its dimensions hold. On dense graphs, where Z is nearly the same for all nodes, that
 is what keeps vectors apart. H makes the few strong directions weaker (`balance`).
 
-The last step is a mean over neighbours, so a new node's vector is ``unit(p_j B H)``, and ``B H`` is
-the fold-in basis. Rows of zeros, of nodes without edges, stay zeros.
+The last step is a mean over neighbours, so a new node's vector is ``unit(p_j B H)`` with its own
+prominence, and ``B H`` is the fold-in basis. Rows of zeros, of nodes without edges, stay zeros.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ from figrl.engine.worker import worker_state
 from figrl.learn.balance import balance_stages, load_balance
 from figrl.learn.chain import GraphInMemory
 from figrl.learn.kernels import scale_to_unit
-from figrl.learn.operand import Columns, ProductTask
+from figrl.learn.operand import Columns, ProductTask, read_nodes
 from figrl.learn.product import product_stage
+from figrl.learn.prominence import add_prominence
 from figrl.learn.rows import chunks_of_rows, write_pieces
 from figrl.learn.setup import Setup
 from figrl.store.arrays import ArraySpec
@@ -234,13 +235,17 @@ def store_block(task: RowsTask, block: int) -> Stats:
     height = setup.geometry.chunk_rows
     weights = load_balance(setup)
 
+    degrees = read_nodes(setup.graph, start, stop).degrees
+
     def balanced(source: Path, normalises: bool) -> Callable[[int, Floats], None]:
         chunks: Iterator[Floats] = chunks_of_rows(open_matrix(source), start, stop, height)
 
-        def fill(_: int, out: Floats) -> None:
+        def fill(begin: int, out: Floats) -> None:
             np.matmul(next(chunks), weights, out=out)
             if normalises:
                 scale_to_unit(out)
+                own = degrees[begin - start : begin - start + len(out)]
+                add_prominence(setup.spec, own, setup.graph.mean_degree, out)
 
         return fill
 

@@ -30,6 +30,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "regularization": 0.0,
         "representation": "degree",
         "smoothing": 0,
+        "prominence": 0.0,
     },
     "fast": {
         "width": 0.375,
@@ -37,6 +38,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "regularization": "auto",
         "representation": "unit",
         "smoothing": 5,
+        "prominence": "auto",
     },
     "accurate": {
         "width": 0.5,
@@ -44,6 +46,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "regularization": "auto",
         "representation": "unit",
         "smoothing": "auto",
+        "prominence": "auto",
     },
 }
 """Widths are for each dimension. docs/quality.md has the table from which the values were taken."""
@@ -51,8 +54,19 @@ PRESETS: dict[str, dict[str, Any]] = {
 SMOOTHING_STEPS = 8
 """Steps of smoothing by default."""
 
+_PROMINENCE, _LEAST_DIM = 0.75, 8
+"""Weight of the dimension of prominence by default, from this many dimensions on: of fewer, none
+can be spared."""
+
+MAX_PROMINENCE = 10.0
+"""A dimension with more weight than this leaves the others nothing."""
+
 MAX_STEPS = 100
 """Most steps of smoothing that may be asked for."""
+
+
+MAX_REGULARIZATION = 1000
+"""In mean degrees. Eigenvalues shrink with it; beyond, their products are lost in float32."""
 
 
 class EmbedOptions(Options):
@@ -117,6 +131,14 @@ class EmbedOptions(Options):
             "it moves them is measured on the graph."
         ),
     )
+    prominence: str | float | None = Field(
+        None,
+        description=(
+            "Weight of the last dimension of the unit representation, which says how well linked a "
+            "node is: of two nodes that are equally close, the better linked one is nearer. auto "
+            f"({_PROMINENCE}, from {_LEAST_DIM} dimensions on), a number, or 0 for none."
+        ),
+    )
     seed: int = Field(0, ge=0, lt=1 << 63, description="Seed of the random projection.")
 
     @field_validator("regularization")
@@ -128,6 +150,16 @@ class EmbedOptions(Options):
             if 0 <= (number := float(value)) < math.inf:
                 return number
         raise ValueError("has to be auto, or a number from 0 on")
+
+    @field_validator("prominence")
+    @classmethod
+    def _auto_or_weight(cls, value: str | float | None) -> str | float | None:
+        if value is None or value == "auto":
+            return value
+        with suppress(ValueError):
+            if 0 <= (weight := float(value)) <= MAX_PROMINENCE:
+                return weight
+        raise ValueError(f"has to be auto, or a weight from 0 to {MAX_PROMINENCE:g}")
 
     @field_validator("smoothing")
     @classmethod
@@ -155,11 +187,17 @@ class EmbedSpec:
     representation: Representation
     smoothing: int
     seed: int
+    prominence: float = 0.0
 
     @property
     def sketch_size(self) -> int:
         """Columns d of the sketch."""
         return self.width * self.depth
+
+    @property
+    def directions(self) -> int:
+        """Dimensions that are eigenvectors; the one of prominence is not."""
+        return self.dim - (self.prominence > 0)
 
     @property
     def is_paper(self) -> bool:
@@ -179,17 +217,29 @@ def make_spec(config: EmbedOptions, *, nodes: int, mean_degree: float) -> EmbedS
     """Fill in what the preset and the graph decide, and refuse what does not go together."""
     chosen = dict(PRESETS[config.preset])
     chosen |= {name: value for name in chosen if (value := getattr(config, name)) is not None}
-    representation, steps = chosen["representation"], chosen["smoothing"]
+    representation = chosen["representation"]
     if representation != "unit":
-        if config.smoothing not in (None, 0, "auto"):
-            raise ConfigError(
-                "--smoothing is for the unit representation: leave it out, or take "
-                "--representation unit."
-            )
-        steps = 0
+        for name in ("smoothing", "prominence"):
+            if getattr(config, name) not in (None, 0, "auto"):
+                raise ConfigError(
+                    f"--{name} is for the unit representation: leave it out, or take "
+                    "--representation unit."
+                )
+            chosen[name] = 0
+    steps, prominence = chosen["smoothing"], chosen["prominence"]
+    if prominence == "auto":
+        prominence = _PROMINENCE if config.dim >= _LEAST_DIM else 0.0
+    if prominence and config.dim == 1:
+        raise ConfigError("--prominence takes one dimension: give a --dim of at least 2, or 0.")
     tau = chosen["regularization"]
     if tau == "auto":
         tau = mean_degree / 10 if representation == "product" else mean_degree
+    if tau > MAX_REGULARIZATION * mean_degree:
+        raise ConfigError(
+            f"--regularization is {tau:g}, and the mean degree is {mean_degree:g}. It may be "
+            f"{MAX_REGULARIZATION} times that at most, for beyond it little is left of the graph: "
+            "give auto, or a smaller number."
+        )
     return EmbedSpec(
         dim=config.dim,
         width=_width(config, nodes, chosen["width"], chosen["depth"]),
@@ -198,6 +248,7 @@ def make_spec(config: EmbedOptions, *, nodes: int, mean_degree: float) -> EmbedS
         representation=representation,
         smoothing=SMOOTHING_STEPS if steps == "auto" else steps,
         seed=config.seed,
+        prominence=float(prominence),
     )
 
 

@@ -1,7 +1,7 @@
 """From the sketch and its factor to one vector per node, and the basis for new nodes.
 
 degree:   D^-1/2 U                          the paper's
-unit:     rows of U f(lambda), normalised   f: the walk filter
+unit:     rows of U f(lambda), normalised   f: the walk filter; then prominence
 product:  (D + tau)^1/2 U |lambda|^1/2      positive lambda only
 
 The basis B has ``U = L B``, with the same weights of the dimensions: a new node's vector is its row
@@ -19,13 +19,14 @@ import numpy as np
 
 from figrl.engine.stage import Cost, Memory, Stage, Stats, numbered
 from figrl.engine.worker import worker_state
-from figrl.learn.factor import projector
 from figrl.learn.kernels import scale_to_unit
 from figrl.learn.operand import Nodes, inverse_root, read_nodes
 from figrl.learn.projection import fill_projection
+from figrl.learn.prominence import add_prominence
 from figrl.learn.ritz import ritz_matrices
 from figrl.learn.rows import chunks_of_rows, write_pieces
 from figrl.learn.setup import Setup
+from figrl.learn.singular import projector
 from figrl.store.arrays import ArraySpec
 from figrl.store.matrix import Floats, open_matrix
 
@@ -85,7 +86,10 @@ def vectors_block(task: VectorsTask, block: int) -> Stats:
 
     def vectors(begin: int, out: Floats) -> None:
         np.matmul(next(sketch), to_vectors, out=out)
-        _scale(setup, nodes, slice(begin - start, begin - start + len(out)), out)
+        which = slice(begin - start, begin - start + len(out))
+        _scale(setup, nodes, which, out)
+        if task.basis is not None:
+            add_prominence(setup.spec, nodes.degrees[which], setup.graph.mean_degree, out)
 
     written = write_pieces([task.vectors], start, stop, height, vectors)
     read = (stop - start) * setup.columns * 4

@@ -118,7 +118,7 @@ def _change(what: str, now: dict[str, Any], last: dict[str, Any]) -> tuple[float
     return change, f"{now[what]:,} {what}, {last[what]:,} in the last run"
 
 
-def refusal(run: str, verdicts: Sequence[Verdict]) -> GateError:
+def refusal(run: str, verdicts: Sequence[Verdict], remedy: str) -> GateError:
     """The error of a run that is refused; it names every gate that did not pass."""
     reasons = []
     for verdict in verdicts:
@@ -131,6 +131,5 @@ def refusal(run: str, verdicts: Sequence[Verdict]) -> GateError:
             )
     return GateError(
         f"Run {run} is not published: {'; '.join(reasons)}. It is kept for inspection, and the "
-        "published run stays as it was. Publish it with --publish-anyway, or change the limit "
-        "under 'gates' and run the same command again."
+        f"published run stays as it was. {remedy}"
     )

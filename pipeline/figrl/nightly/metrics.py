@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import Any
 
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
 from figrl.engine.stage import group_by_name
+from figrl.serve.attempts import last_attempt
 from figrl.serve.overlay import open_overlay
 from figrl.serve.publish import PUBLICATIONS, history
 from figrl.store.files import exists, free_bytes, put, read_json
@@ -23,11 +25,28 @@ def write_metrics(paths: StorePaths, target: str | None, *, exit_code: int = 0) 
     current = paths.current_run()
     if current is not None:
         _add_run(gauges, paths, current)
+    made = last_attempt(paths)
+    if made is not None:
+        _add_attempt(gauges, made)
     actions = [event.get("action") for event in history(paths)]
-    for action in ("published", "rolled back", "refused", "deleted"):
+    for action in ("published", "rolled back", "refused", "failed", "deleted"):
         gauges.set("runs_total", actions.count(action), "Runs by action.", action=action)
     path = Path(target) if target else paths.root / "metrics.prom"
     put(path, generate_latest(gauges.registry))
+
+
+def _add_attempt(gauges: _Gauges, made: dict[str, Any]) -> None:
+    """What came of the last attempt to publish, beside the run that is published."""
+    named = {name: str(made.get(name) or "") for name in ("job", "run", "result")}
+    gauges.set("last_attempt_info", 1, "The last attempt to publish.", **named)
+    served = int(made.get("result") in ("published", "nothing to do"))
+    gauges.set("last_attempt_served", served, "Whether its run is the published one; 0: it is not.")
+    gauges.set("last_attempt_time_seconds", made.get("ended"), "When the last attempt ended.")
+    for verdict in made.get("gates") or ():
+        gate, passed = verdict["gate"], int(verdict["passed"])
+        gauges.set("last_attempt_gate_value", verdict["value"], "What a gate measured.", gate=gate)
+        meaning = "Whether the run of the last attempt passed a gate."
+        gauges.set("last_attempt_gate_passed", passed, meaning, gate=gate)
 
 
 class _Gauges:

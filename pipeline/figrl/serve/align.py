@@ -2,7 +2,8 @@
 
     Q = argmin || X_new Q - X_old ||      over orthogonal Q and the nodes of both runs
 
-The vectors and the fold-in basis are both multiplied by Q. This changes no norm and no angle
+The last dimensions may be fixed: that of prominence means the same in every run. The vectors and
+the fold-in basis are both multiplied by Q. This changes no norm and no angle
 between vectors of a run, and vectors that are folded in later are rotated as well.
 """
 
@@ -34,12 +35,16 @@ _ARRAYS = ("embedding", "basis")
 
 @dataclass(frozen=True)
 class AlignTask:
-    """Parameters shared by all row blocks: the new run and its graph, the old graph and vectors."""
+    """Parameters shared by all row blocks: the new run and its graph, the old graph and vectors.
+
+    The first `rotated` dimensions are rotated.
+    """
 
     folder: Path
     graph: Graph
     old_graph: Graph
     old: Path
+    rotated: int
 
     @property
     def partials(self) -> Partials:
@@ -58,13 +63,14 @@ def _rotated(folder: Path, name: str) -> Path:
 
 
 def align_stages(
-    folder: Path, graph: Graph, reference: Embedding, chunk_rows: int
+    folder: Path, graph: Graph, reference: Embedding, chunk_rows: int, rotated: int
 ) -> Stages[dict[str, Any]]:
     """Rotate the arrays of an unfinished run onto those of `reference`; return manifest entries.
 
-    `chunk_rows`: rows of a chunk of the new vectors. `replace_rotated` completes the alignment.
+    `chunk_rows`: rows of a chunk of the new vectors. `rotated`: dimensions to be rotated.
+    `replace_rotated` completes the alignment.
     """
-    task = AlignTask(folder, graph, reference.graph, reference.path / "embedding")
+    task = AlignTask(folder, graph, reference.graph, reference.path / "embedding", rotated)
     dim, sources = reference.dim, tuple(folder / name for name in _ARRAYS)
     # New and old vectors of a chunk: as read, as taken, and with only finite rows.
     pair_bytes = 3 * 4 * dim * (chunk_rows + reference.chunk_rows)
@@ -80,7 +86,7 @@ def align_stages(
     solve, solve_memory = [Block("all", (task, left))], Memory(task_bytes=8 * 8 * dim**2)
     yield Stage("align-solve", solve_rotation, solve, solve_memory, (left.folder,))
     shape, chunks = (graph.nodes, dim), (chunk_rows, dim)
-    rotated = yield Stage(
+    turned = yield Stage(
         "rotate",
         rotate_block,
         numbered(task, graph.blocks),
@@ -93,7 +99,7 @@ def align_stages(
         ),
         expected={"compared": 0, "cosine": 0.0, "cosine_unaligned": 0.0, "histogram": [0]},
     )
-    drift = _join_drift([rotated.stats[key] for key in sorted(rotated.stats)])
+    drift = _join_drift([turned.stats[key] for key in sorted(turned.stats)])
     shared = summed.total("shared")
     return {"alignment": {"reference": reference.run, "shared_nodes": shared, **drift}}
 
@@ -130,8 +136,11 @@ def sum_block(task: AlignTask, block: int) -> Stats:
 
 def solve_rotation(task: AlignTask, partials: Partials) -> Stats:
     """Compute the rotation: the orthogonal polar factor of the sum over all blocks."""
-    left, _, right = scipy.linalg.svd(partials.combined(), check_finite=False)
-    save_array(task.rotation, left @ right)
+    total, size = partials.combined(), task.rotated
+    left, _, right = scipy.linalg.svd(total[:size, :size], check_finite=False)
+    rotation = np.eye(len(total))
+    rotation[:size, :size] = left @ right
+    save_array(task.rotation, rotation)
     return {}
 
 

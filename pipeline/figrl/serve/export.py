@@ -17,11 +17,12 @@ import pyarrow.parquet as pq
 from figrl.engine.runner import ClusterRunner
 from figrl.engine.session import Session
 from figrl.engine.stage import Block, Memory, Stage, Stages, Stats, numbered
-from figrl.serve.delivery import check_target, deliver, forget_delivered, part_path, parts_beside
+from figrl.serve.delivery import deliver, rows_of_parts
 from figrl.serve.embedding import Embedding, open_store
+from figrl.serve.output import check_output, marked, output_locked, part_path
 from figrl.serve.overlay import Overlay
 from figrl.store.arrays import open_zarr
-from figrl.store.files import atomic_write, delete, digest, size_bytes
+from figrl.store.files import atomic_write, digest, size_bytes
 from figrl.store.graph import Graph
 from figrl.store.ids import map_ids, range_path
 from figrl.store.layout import PathLike, existing_store
@@ -54,7 +55,7 @@ def export(
     run : str, optional
         By default the published run.
     overwrite : bool
-        Whether `out` may be replaced.
+        Whether `out` may be replaced, if figrl wrote it.
     shard_size : str or int, optional
         Size of the files of a folder, such as ``"256MB"``; by default one file per row block.
     client : distributed.Client, optional
@@ -86,26 +87,25 @@ def run_export(
 ) -> dict[str, Any]:
     """Export vectors and return a report; see `export`."""
     started = time.perf_counter()
-    out = out.absolute()
     paths = existing_store(store)
+    out = check_output(out, store=paths.root)
     embedding = open_store(store).embedding(run)
     rows = _shard_rows(embedding, shard_size)
     version = None if embedding.overlay is None else embedding.overlay.path.name
-    work = paths.work / f"export-{digest([embedding.run, version, rows, str(out)])}"
-    check_target(out, work, overwrite=overwrite)
-    parts = parts_beside(out, work)
-    task = ExportTask(embedding.graph, embedding.path / "embedding", parts, rows)
-    with session.open() as client:
-        forget_delivered(work, parts)
-        runner = ClusterRunner(client, work / "marks", session.monitor)
-        written = runner.run(export_stages(task, embedding))
-        deliver(runner, parts, vectors_schema(embedding.graph, embedding.dim), out)
-        delete(work)
+    schema = vectors_schema(embedding.graph, embedding.dim)
+    with output_locked(out, "export", overwrite=overwrite) as place:
+        work = place.space / f"export-{digest([embedding.run, version, rows])}"
+        task = ExportTask(embedding.graph, embedding.path / "embedding", work / "parts", rows)
+        place.begin(work, task.parts)
+        with session.open() as client:
+            runner = ClusterRunner(client, work / "marks", session.monitor)
+            written = runner.run(export_stages(task, embedding))
+            deliver(runner, place, task.parts, schema, written)
     return {
         "store": str(paths.root),
         "run": embedding.run,
         "out": str(out),
-        "rows": written,
+        "rows": sum(written),
         "dim": embedding.dim,
         "seconds": round(time.perf_counter() - started, 3),
         **runner.describe(),
@@ -130,8 +130,8 @@ class ExportTask:
     shard_rows: int
 
 
-def export_stages(task: ExportTask, embedding: Embedding) -> Stages[int]:
-    """Export the learnt vectors, then those folded in since; return the number of rows."""
+def export_stages(task: ExportTask, embedding: Embedding) -> Stages[list[int]]:
+    """Export the learnt vectors, then those folded in since; return the rows of each part."""
     shards = -(-embedding.graph.nodes // task.shard_rows)
     learnt = yield Stage(
         "export",
@@ -151,7 +151,7 @@ def export_stages(task: ExportTask, embedding: Embedding) -> Stages[int]:
         memory=_memory(largest, embedding.dim),
         reads=() if overlay is None else (overlay.path,),
     )
-    return learnt.total("rows") + newer.total("rows")
+    return [*rows_of_parts(learnt), *rows_of_parts(newer)]
 
 
 def _memory(rows: int, dim: int) -> Memory:
@@ -179,7 +179,8 @@ def export_part(task: ExportTask, number: int, overlay: Overlay, part: int) -> S
 
 def vectors_schema(graph: Graph, dim: int) -> pa.Schema:
     """Columns of exported vectors."""
-    return pa.schema({**graph.node_fields, "vector": pa.list_(pa.float32(), dim)})
+    columns = {**graph.node_fields, "vector": pa.list_(pa.float32(), dim)}
+    return marked(pa.schema(columns), "vectors")
 
 
 def write_vectors(

@@ -6,6 +6,8 @@
     smoothed:  y_j = unit(w_j B + v_j Y)   w_j: its weights; B: vectors before the last step
                                            v_j: weights to other new nodes; Y: their last vectors
 
+and in the end, where the spec asks for it, the prominence of the node (`learn.prominence`).
+
 The new edges have been ingested as a small graph of their own, which merges repeated edges, sums
 degrees and sorts edges by node. Its ids are looked up in the stored graph; then each of its row
 blocks is folded in independently. Where new nodes are linked to each other, smoothed vectors are
@@ -14,9 +16,7 @@ propagated along these edges in a few rounds, as a smoothing step does; the firs
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -24,18 +24,26 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from figrl.engine.stage import Memory, Stage, Stages, Stats, numbered
-from figrl.ingestion.ids import flag_sources
 from figrl.learn.kernels import accumulate, scale_to_unit
 from figrl.learn.operand import inverse_root
-from figrl.learn.spec import EmbedSpec
-from figrl.serve.delivery import part_path
+from figrl.learn.prominence import add_prominence
 from figrl.serve.export import write_vectors
+from figrl.serve.fold_entries import (
+    Entries,
+    FoldTask,
+    Mask,
+    Rows,
+    gather,
+    match_range,
+    read_entries,
+)
+from figrl.serve.output import part_path
 from figrl.store.arrays import open_zarr
 from figrl.store.files import load_array, save_array
-from figrl.store.graph import ROW_GROUP_EDGES, Graph
-from figrl.store.ids import group_places, map_ids, range_path
+from figrl.store.graph import ROW_GROUP_EDGES
+from figrl.store.ids import group_places
 from figrl.store.matrix import Floats
-from figrl.store.sides import Side, node_columns, other_side
+from figrl.store.sides import node_columns
 
 BLOCK_ROWS = 1 << 15
 """Rows of the small graph that one task folds in."""
@@ -46,51 +54,10 @@ _ENTRY_BYTES = 200
 _MATCH_BYTES = 40
 """Memory of an id that is looked up, besides the id itself."""
 
-Mask = npt.NDArray[np.bool_]
-Rows = npt.NDArray[np.int64]
-
 
 def fold_memory(dim: int, chunk_rows: int) -> Memory:
     """Memory of the largest stage: vectors of a block twice, and two chunks of the basis."""
     return Memory(task_bytes=4 * dim * (2 * chunk_rows + 2 * BLOCK_ROWS) + 200 * (1 << 20))
-
-
-@dataclass(frozen=True)
-class FoldTask:
-    """Parameters shared by all blocks.
-
-    `known`: the stored graph. `new`: the small graph of the new edges. `basis`: zarr array of the
-    fold-in basis, n x k. `folder`: folder of intermediate results. `parts`: folder of the vectors.
-    `extended`: whether degrees of known nodes include the new edges. `recompute`: whether known
-    nodes in the source column are folded in too. `spec`: spec of the run. `smoothed`: whether its
-    vectors are. `rounds`: times that vectors are computed; from the second on also from those of
-    new nodes. `side`: side of the new nodes; None without sides. Where there are sides, the new
-    nodes are the source side of `new`.
-    """
-
-    known: Graph
-    new: Graph
-    basis: Path
-    folder: Path
-    parts: Path
-    extended: bool
-    recompute: bool
-    spec: EmbedSpec
-    smoothed: bool
-    rounds: int = 1
-    side: Side | None = None
-
-    def known_side(self, side: Side | None) -> Side | None:
-        """Side of the stored graph that a side of the small graph belongs to."""
-        return self.side if side != "target" or self.side is None else other_side(self.side)
-
-    def of_round(self, number: int, block: int) -> Path:
-        """Vectors of a round but the last; of round 0: sums over known nodes."""
-        return self.folder / f"round-{number:03d}-{block:06d}.npy"
-
-    def scales(self, block: int) -> Path:
-        """Scales of the nodes of a row block."""
-        return self.folder / f"scale-{block:06d}.npy"
 
 
 def fold_stages(task: FoldTask, memory: Memory) -> Stages[Stats]:
@@ -141,72 +108,10 @@ def fold_stages(task: FoldTask, memory: Memory) -> Stages[Stats]:
     }
 
 
-def match_range(task: FoldTask, number: int) -> Stats:
-    """Look up a range of the small graph's ids in the stored graph."""
-    ids = map_ids(range_path(task.new.path / "ids", number))
-    side = task.new.index.side_of_range(number)
-    rows = task.known.index.rows_of(ids, task.known_side(side))
-    work = task.new.path / "work"
-    if side is None:
-        sources = flag_sources(work / "scan", work / "bounds.arrow", number, ids)
-    else:
-        sources = np.full(len(ids), side == "source")
-    save_array(task.folder / f"known-{number:06d}.npy", rows)
-    save_array(task.folder / f"source-{number:06d}.npy", sources)
-    return {
-        "new": int((sources & (rows < 0)).sum()),
-        "already_known": int((sources & (rows >= 0)).sum()),
-        "unknown": int((~sources & (rows < 0)).sum()),
-    }
-
-
-def _gather(task: FoldTask, what: str, rows: Rows) -> npt.NDArray[Any]:
-    """Results of `match_range` for rows of the small graph."""
-    starts = np.asarray(task.new.id_starts)
-    values: npt.NDArray[Any] = np.empty(rows.size, np.int64 if what == "known" else bool)
-    for number, places in group_places(np.searchsorted(starts, rows, side="right") - 1):
-        stored = load_array(task.folder / f"{what}-{number:06d}.npy", mapped=True)
-        values[places] = stored[rows[places] - starts[number]]
-    return values
-
-
-@dataclass(frozen=True)
-class Entries:
-    """Entries of a row block of the small graph, with both ends matched."""
-
-    row: Rows
-    column: Rows
-    weight: npt.NDArray[np.float64]
-    row_is_known: Mask
-    row_is_source: Mask
-    column_known_row: Rows
-    column_is_new: Mask
-
-    @property
-    def to_known(self) -> Mask:
-        """Whether the column is a node of the stored graph."""
-        return self.column_known_row >= 0
-
-
-def _read_entries(task: FoldTask, block: int) -> Iterator[Entries]:
-    """Entries of a row block, a row group at a time."""
-    for rows, columns, weights in task.new.row_groups(block):
-        known_row = _gather(task, "known", columns)
-        yield Entries(
-            row=rows,
-            column=columns,
-            weight=np.ones(rows.size) if weights is None else weights.astype(np.float64),
-            row_is_known=_gather(task, "known", rows) >= 0,
-            row_is_source=_gather(task, "source", rows),
-            column_known_row=known_row,
-            column_is_new=_gather(task, "source", columns) & (known_row < 0),
-        )
-
-
 def weigh_block(task: FoldTask, block: int) -> Stats:
     """Write ``(D + tau)^-1/2`` of the known nodes of a row block; count edges by outcome."""
     start, stop = task.new.block_range(block)
-    known = _gather(task, "known", np.arange(start, stop))
+    known = gather(task, "known", np.arange(start, stop))
     found = known >= 0
     weighted = not task.smoothed
     degrees = np.zeros(stop - start)
@@ -215,7 +120,7 @@ def weigh_block(task: FoldTask, block: int) -> Stats:
             (known[found],)
         )
     stats = {"between_new_nodes": 0, "to_unknown_nodes": 0, "of_known_nodes": 0}
-    for entries in _read_entries(task, block):
+    for entries in read_entries(task, block):
         to_known, to_new = entries.to_known, entries.column_is_new
         if weighted and task.extended:
             added = np.where(entries.row_is_known & to_new, entries.weight, 0.0)
@@ -239,18 +144,16 @@ def fold_block(task: FoldTask, block: int) -> Stats:
     vectors = np.zeros((stop - start, basis.shape[1]), np.float32)
     degrees = np.zeros(stop - start)
     linked = np.zeros(stop - start, bool)
-    for entries in _read_entries(task, block):
+    for entries in read_entries(task, block):
         local = entries.row - start
-        counted = wanted[local] & (entries.to_known | entries.column_is_new)
-        weights = np.where(counted, entries.weight, 0.0)
-        degrees += np.bincount(local, weights, minlength=degrees.size)
+        _add_degrees(entries, wanted, local, degrees)
         used = wanted[local] & entries.to_known
         linked[local[used]] = True
         _add_basis(task, basis, entries, used, start, vectors)
     if task.rounds > 1:
         save_array(task.of_round(0, block), vectors)
     _represent(task, degrees, vectors)
-    _write_round(task, 1, block, wanted, vectors)
+    _write_round(task, 1, block, wanted, vectors, degrees)
     folded = int(wanted.sum())
     return {"folded": folded, "without_known_neighbour": folded - int(linked[wanted].sum())}
 
@@ -259,8 +162,9 @@ def propagate_block(task: FoldTask, block: int, number: int) -> Stats:
     """A later round: add the vectors that new neighbours had in the round before."""
     start, stop = task.new.block_range(block)
     wanted = _wanted(task, start, stop)
-    vectors = load_array(task.of_round(0, block))
-    for entries in _read_entries(task, block):
+    vectors, degrees = load_array(task.of_round(0, block)), np.zeros(stop - start)
+    for entries in read_entries(task, block):
+        _add_degrees(entries, wanted, entries.row - start, degrees)
         used = wanted[entries.row - start] & entries.column_is_new
         rows, columns = entries.row[used], entries.column[used]
         weights = entries.weight[used].astype(np.float32)
@@ -270,16 +174,25 @@ def propagate_block(task: FoldTask, block: int, number: int) -> Stats:
             triples = rows[places], columns[places], weights[places]
             accumulate(*triples, operand, vectors, first_row=start, first_column=first)
     scale_to_unit(vectors)
-    _write_round(task, number, block, wanted, vectors)
+    _write_round(task, number, block, wanted, vectors, degrees)
     return {}
 
 
 def _wanted(task: FoldTask, start: int, stop: int) -> Mask:
     """Which rows of the small graph get a vector."""
     rows = np.arange(start, stop)
-    is_new = _gather(task, "known", rows) < 0
-    wanted: Mask = _gather(task, "source", rows) & (is_new | task.recompute)
+    is_new = gather(task, "known", rows) < 0
+    wanted: Mask = gather(task, "source", rows) & (is_new | task.recompute)
     return wanted
+
+
+def _add_degrees(
+    entries: Entries, wanted: Mask, local: Rows, degrees: npt.NDArray[np.float64]
+) -> None:
+    """Add the weights of the edges to known and to new nodes."""
+    counted = wanted[local] & (entries.to_known | entries.column_is_new)
+    weights = np.where(counted, entries.weight, 0.0)
+    degrees += np.bincount(local, weights, minlength=degrees.size)
 
 
 def _add_basis(
@@ -314,11 +227,19 @@ def _represent(task: FoldTask, degrees: npt.NDArray[np.float64], vectors: Floats
     vectors *= inverse.astype(np.float32)[:, None]
 
 
-def _write_round(task: FoldTask, number: int, block: int, wanted: Mask, vectors: Floats) -> None:
+def _write_round(
+    task: FoldTask,
+    number: int,
+    block: int,
+    wanted: Mask,
+    vectors: Floats,
+    degrees: npt.NDArray[np.float64],
+) -> None:
     """Write the vectors of a round: for the next one, or as a part of the output."""
     if number < task.rounds:
         save_array(task.of_round(number, block), vectors)
         return
+    add_prominence(task.spec, degrees, task.known.mean_degree, vectors)
     ids = task.new.index.ids_of(*task.new.block_range(block)).filter(pa.array(wanted))
     piece = node_columns(ids, task.side), vectors[wanted]
     write_vectors(part_path(task.parts, block), task.known, vectors.shape[1], [piece])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,11 +25,13 @@ from figrl.ingestion.ingest import ingest_identity, inspect_files
 from figrl.ingestion.options import IngestOptions
 from figrl.ingestion.sources import SourceFile, find_files
 from figrl.learn.spec import EmbedSpec
-from figrl.serve.delivery import check_target, create_parts, deliver, forget_delivered, parts_beside
+from figrl.serve.delivery import deliver, rows_of_parts
 from figrl.serve.embedding import Embedding, facts_html, open_store
 from figrl.serve.export import vectors_schema
-from figrl.serve.fold_blocks import BLOCK_ROWS, FoldTask, fold_memory, fold_stages
+from figrl.serve.fold_blocks import BLOCK_ROWS, fold_memory, fold_stages
+from figrl.serve.fold_entries import FoldTask
 from figrl.serve.lookup import check_side
+from figrl.serve.output import check_output, output_locked, quarantine_of
 from figrl.store.files import copy, delete, digest, exists
 from figrl.store.graph import graph_from_manifest
 from figrl.store.ids import check_id_kind
@@ -128,7 +131,7 @@ def fold_in(
     run : str, optional
         By default the published run.
     overwrite : bool
-        Whether `out` may be replaced.
+        Whether `out` may be replaced, if figrl wrote it.
     client : distributed.Client, optional
         By default Dask's current client, or that of a new local cluster.
     memory_limit : str or int, optional
@@ -149,7 +152,7 @@ def fold_in(
     session = Session(client, memory_limit)
     config = make_options(FoldInOptions, options)
     report = run_fold_in(store, edges, Path(out), config, session, run=run, overwrite=overwrite)
-    return FoldedNodes(Path(out), report["counts"])
+    return FoldedNodes(Path(report["out"]), report["counts"])
 
 
 def run_fold_in(
@@ -164,25 +167,26 @@ def run_fold_in(
 ) -> dict[str, Any]:
     """Fold in new nodes and return a report; see `fold_in`."""
     started = time.perf_counter()
-    out = out.absolute()
     embedding = open_store(store).embedding(run)
     files = find_files(edges)
+    given = [edges] if isinstance(edges, str | os.PathLike) else edges
+    out = check_output(out, store=store, inputs=[*given, *files])
+    rejected = quarantine_of(out, files)
     job = FoldIn(embedding, config).with_side()
-    with session.open() as client:
+    with output_locked(out, "fold-in", overwrite=overwrite) as place, session.open() as client:
         memory = session.memory(client)
         job.check_memory(memory)
         sources = job.inspect(client, files)
         read = ingest_identity(sources, job.reading)
-        identity = digest([read, job.config.significant(), embedding.run, str(out)])
-        folder = store_paths(store).work / f"fold-in-{identity}"
-        check_target(out, folder, overwrite=overwrite)
-        parts = parts_beside(out, folder)
-        forget_delivered(folder, parts)
+        identity = digest([read, job.config.significant(), embedding.run])
+        folder = place.space / f"fold-in-{identity}"
+        parts = folder / "parts"
+        place.begin(folder, parts)
         runner = ClusterRunner(client, folder / "marks", session.monitor)
         counts = job.run(runner, sources, memory, parts)
-        quarantine = keep_quarantine(folder, out.with_name(out.name + ".quarantine"))
-        deliver(runner, parts, vectors_schema(embedding.graph, embedding.dim), out)
-        delete(folder)
+        quarantine = keep_quarantine(folder, rejected)
+        schema = vectors_schema(embedding.graph, embedding.dim)
+        deliver(runner, place, parts, schema, _rows_folded(runner))
     return {
         "store": str(store_paths(store).root),
         "run": embedding.run,
@@ -192,6 +196,12 @@ def run_fold_in(
         "seconds": round(time.perf_counter() - started, 3),
         **runner.describe(),
     }
+
+
+def _rows_folded(runner: ClusterRunner) -> list[int]:
+    """Rows of each part: the nodes that the first round of each block gave a vector."""
+    [first] = [result for result in runner.results if (result.name, result.step) == ("fold", None)]
+    return rows_of_parts(first, "folded")
 
 
 @dataclass(frozen=True)
@@ -254,7 +264,6 @@ class FoldIn:
         graph_runner = runner.beside(folder / "graph" / "work" / "marks")
         read = (sources, self.reading, memory, folder / "graph")
         facts = build_graph(graph_runner, *read, both_sides=False)
-        create_parts(parts)
         task = FoldTask(
             known=embedding.graph,
             new=graph_from_manifest(folder / "graph", {"graph": facts}),

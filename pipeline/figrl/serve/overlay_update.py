@@ -17,10 +17,10 @@ from figrl.engine.session import Session
 from figrl.engine.stage import Memory, Stage, Stages, Stats, numbered
 from figrl.errors import ConfigError
 from figrl.ingestion.sources import find_files
-from figrl.serve.delivery import part_path
 from figrl.serve.embedding import Embedding, open_store
 from figrl.serve.fold_blocks import BLOCK_ROWS
 from figrl.serve.fold_in import FoldIn, FoldInOptions, keep_quarantine
+from figrl.serve.output import part_path
 from figrl.serve.overlay import check_edges, kept_edges, open_overlay, vectors_path
 from figrl.store import files
 from figrl.store.ids import range_path, write_ids

@@ -16,7 +16,7 @@ from figrl.store.layout import PathLike, StorePaths, check_finished, existing_st
 from figrl.store.lease import not_in_use
 from figrl.store.lock import Lock
 
-Action = Literal["published", "rolled back", "refused", "deleted"]
+Action = Literal["published", "rolled back", "refused", "failed", "deleted"]
 
 PUBLICATIONS: tuple[Action, ...] = ("published", "rolled back")
 """Actions that make a run the current one."""
@@ -39,7 +39,7 @@ def history(paths: StorePaths, *actions: Action) -> list[dict[str, Any]]:
     return [event for event in events if not actions or event.get("action") in actions]
 
 
-def record(paths: StorePaths, action: Action, run: str, **facts: Any) -> None:
+def record(paths: StorePaths, action: Action, run: str | None, **facts: Any) -> None:
     """Append an event to the history."""
     event = {"time": round(time.time(), 3), "action": action, "run": run, **facts}
     files.append_record(paths.root / "history.jsonl", event)
@@ -58,13 +58,14 @@ def publish_run(
     run: str,
     lock: Lock,
     *,
+    by: str = "embed",
     action: Action = "published",
     hand_over: bool = False,
 ) -> None:
     """Make a complete run the published one; readers see the old one or the new one.
 
-    `hand_over`: copy the edges that were folded into the old one, so that the next fold-in or
-    re-indexing finds them in the new one.
+    `by`: the job. `hand_over`: copy the edges that were folded into the old one, so that the next
+    fold-in or re-indexing finds them in the new one.
     """
     read_manifest(paths.run(run))
     lock.check()
@@ -76,7 +77,8 @@ def publish_run(
     if before != run:
         paths.publish(run)
     failpoint("current")
-    note_published(paths, action, **({"before": before} if action == "rolled back" else {}))
+    back = {"before": before} if action == "rolled back" else {}
+    note_published(paths, action, by=by, **back)
     failpoint("recorded")
 
 
@@ -86,6 +88,18 @@ def note_published(paths: StorePaths, action: Action = "published", **facts: Any
     events = history(paths, *PUBLICATIONS)
     if current is not None and (not events or events[-1]["run"] != current):
         record(paths, action, current, **facts)
+
+
+def is_reindexed(paths: StorePaths) -> bool:
+    """Whether `reindex` has published a run of this store, so that its gates protect readers."""
+    if any(event.get("by") == "reindex" for event in history(paths, *PUBLICATIONS)):
+        return True
+    current = paths.current_run()
+    # A run that is gone serves nobody, and a new one mends that.
+    if current is None or not files.exists(paths.run(current) / "manifest.json"):
+        return False
+    # Its job may have been killed before it recorded that; older versions did not say who it was.
+    return "night" in read_manifest(paths.run(current))
 
 
 def withdrawn_runs(paths: StorePaths) -> set[str]:
@@ -118,7 +132,7 @@ def roll_back(store: PathLike, run: str | None = None) -> dict[str, Any]:
             )
         chosen = run or earlier[-1]
         check_finished(paths, chosen)
-        publish_run(paths, chosen, lock, action="rolled back", hand_over=True)
+        publish_run(paths, chosen, lock, by="rollback", action="rolled back", hand_over=True)
     return {"store": str(paths.root), "before": before, "current": chosen}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import nullcontext
 from typing import Any
 
 import distributed
@@ -11,31 +12,59 @@ from figrl.engine.local_runner import run_in_one_worker
 from figrl.engine.runner import ClusterRunner
 from figrl.engine.session import Session
 from figrl.engine.worker import release_buffers
+from figrl.errors import ConfigError
 from figrl.learn.embed import describe_run, embed_stages, run_name
 from figrl.learn.plan import EmbedPlan, plan_embedding
 from figrl.learn.spec import EmbedOptions, make_spec
 from figrl.serve.align import align_stages, replace_rotated
+from figrl.serve.attempts import attempt
 from figrl.serve.embedding import Embedding
-from figrl.serve.publish import publish_run
+from figrl.serve.publish import is_reindexed, publish_run
 from figrl.store.files import delete, delete_temporary, exists, free_bytes, size_bytes
 from figrl.store.graph import Graph, open_graph
 from figrl.store.layout import PathLike, StorePaths, existing_store, read_manifest, write_manifest
 
 
-def run_embed(store: PathLike, config: EmbedOptions, session: Session) -> dict[str, Any]:
-    """Learn a run, publish it and return a report; see `figrl.embed`."""
+def run_embed(
+    store: PathLike, config: EmbedOptions, session: Session, *, publish: bool | None = None
+) -> dict[str, Any]:
+    """Learn a run, publish it without gates, and return a report; see `figrl.embed`.
+
+    `publish`: by default, unless `reindex` publishes the runs of the store. There it takes gates,
+    as in `figrl.nightly.embed`.
+    """
     paths = existing_store(store)
     graph = open_graph(paths)
     # Wrong options are refused before a cluster is started.
     make_spec(config, nodes=graph.nodes, mean_degree=graph.mean_degree)
     with session.open() as client, paths.locked("embed") as lock:
-        name, done_before = learn_run(client, paths, open_graph(paths), config, session)
-        publish_run(paths, name, lock, hand_over=True)
-    manifest = read_manifest(paths.run(name))
+        gated = is_reindexed(paths)
+        if publish and gated:
+            raise ConfigError(
+                f"The runs of {paths.root} are published by figrl reindex, through gates. Give "
+                "--publish yes to figrl embed, or publish=True to figrl.embed."
+            )
+        wanted = not gated if publish is None else publish
+        with attempt(paths, "embed") if wanted else nullcontext() as made:
+            name, done_before = learn_run(client, paths, open_graph(paths), config, session)
+            if made is not None:
+                made.note(run=name)
+                publish_run(paths, name, lock, hand_over=True)
+    return describe_embed(paths, name, done_before=done_before, gated=gated)
+
+
+def describe_embed(
+    paths: StorePaths, run: str, *, done_before: bool, gated: bool, **facts: Any
+) -> dict[str, Any]:
+    """The report of `embed`; `gated`: whether `reindex` publishes the runs of the store."""
+    manifest = read_manifest(paths.run(run))
     return {
         "store": str(paths.root),
         "already_done": done_before,
+        "published": paths.current_run() == run,
+        "gated": gated,
         **{key: value for key, value in manifest.items() if key != "format"},
+        **facts,
     }
 
 
@@ -67,7 +96,8 @@ def learn_run(
         manifest = learn_stages(runner, plan.in_folder(folder))
         if reference is not None:
             chunk_rows = plan.setup.geometry.chunk_rows
-            manifest |= runner.run(align_stages(folder, graph, reference, chunk_rows))
+            rotated = plan.setup.spec.directions
+            manifest |= runner.run(align_stages(folder, graph, reference, chunk_rows, rotated))
             replace_rotated(folder)
         delete_temporary(folder)
         write_manifest(folder, {**manifest, **(facts or {}), **runner.describe()})

@@ -1,4 +1,4 @@
-"""The status of a store: its graph, runs, history, submitted jobs and unfinished work."""
+"""The status of a store: its graph, runs, attempts, history, submitted jobs, unfinished work."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 from figrl.engine.submitted import list_jobs
 from figrl.errors import BadInputError
+from figrl.serve.attempts import last_attempt
 from figrl.serve.overlay import open_overlay
 from figrl.serve.publish import history, is_pinned
 from figrl.store.files import exists, list_prefix, size_bytes
@@ -44,6 +45,7 @@ def store_status(store: PathLike) -> dict[str, Any]:
             }
             for manifest in manifests
         ],
+        "last_attempt": last_attempt(paths),
         "history": history(paths)[-_SHOWN:],
         "jobs": list_jobs(paths)[-_SHOWN:],
         "in_use_by": owner_of(paths.root),

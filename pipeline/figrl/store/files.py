@@ -91,10 +91,22 @@ def atomic_write(path: Path) -> Iterator[Path]:
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = _hidden(path)
     try:
-        yield aside
-        aside.replace(path)
+        with _named(path, aside):
+            yield aside
+            aside.replace(path)
     finally:
         delete(aside)
+
+
+@contextmanager
+def _named(path: Path, aside: Path | None = None) -> Iterator[None]:
+    """Name the file in errors of the operating system, which does not when a disk is full."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename in (None, str(aside)):
+            error.filename = str(path)
+        raise
 
 
 def _hidden(path: Path) -> Path:
@@ -248,6 +260,9 @@ def map_new_array(path: Path, size: int, dtype: npt.DTypeLike) -> np.memmap[Any,
     """Create an array file of zeros, and map it into memory for writing."""
     path.parent.mkdir(parents=True, exist_ok=True)
     mapped = np.lib.format.open_memmap(path, "w+", np.dtype(dtype), (size,))
+    with _named(path), path.open("r+b") as file:
+        # Without this, a disk that is full would end the process when a page is written.
+        os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
     return cast("np.memmap[Any, Any]", mapped)
 
 
@@ -258,7 +273,7 @@ def write_stretch(path: Path, start: int, values: npt.NDArray[Any]) -> None:
     the data of each other only if each writes no more than its own bytes.
     """
     offset = load_array(path, mapped=True, checked=False).offset  # type: ignore[attr-defined]
-    with path.open("r+b") as file:
+    with _named(path), path.open("r+b") as file:
         file.seek(offset + start * values.itemsize)
         file.write(values.tobytes())
 
@@ -266,7 +281,7 @@ def write_stretch(path: Path, start: int, values: npt.NDArray[Any]) -> None:
 def append_line(path: Path, line: str, *, durable: bool = False) -> None:
     """Append a line to a log; lines of several processes never mix."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("ab", buffering=0) as file:
+    with _named(path), path.open("ab", buffering=0) as file:
         file.write(line.encode() + b"\n")
         if durable:
             os.fsync(file.fileno())

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 BEAT_SECONDS = 5.0
+_LAST_BEAT_SECONDS = 30.0
 
 
 @contextmanager
@@ -26,4 +27,5 @@ def heartbeat(beat: Callable[[], None]) -> Iterator[None]:
         yield
     finally:
         ended.set()
-        thread.join()
+        # A file system that hangs must not keep the job from ending.
+        thread.join(_LAST_BEAT_SECONDS)

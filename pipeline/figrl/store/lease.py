@@ -1,22 +1,19 @@
 """Leases: the files of a run stay as long as a reader has it open.
 
 A reader holds a shared lock of the run's manifest, which is never rewritten. Deleting the run takes
-the exclusive lock. Both are released when their process ends.
+the exclusive lock. Both are released when their process ends. Where the file system has no locks,
+readers need none, because nothing is ever deleted there.
 """
 
 from __future__ import annotations
 
-import os
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from figrl.errors import ConfigError
 from figrl.store.lock import try_lock
-
-_MAX_AGE_SECONDS = 2 * 86_400.0
-"""Age at which a run may be deleted where the file system has no locks."""
 
 
 class Lease:
@@ -29,7 +26,10 @@ class Lease:
         self.folder = folder
         manifest = folder / "manifest.json"
         self._file = manifest.open("rb")
-        if try_lock(self._file, shared=True) is False or not manifest.exists():
+        free = True
+        with suppress(ConfigError):
+            free = try_lock(self._file, shared=True)
+        if not free or not manifest.exists():
             self.release()
             raise FileNotFoundError(f"{folder} is being deleted")
 
@@ -55,8 +55,7 @@ def not_in_use(folder: Path) -> Iterator[bool]:
         yield True
         return
     with file:
-        free = try_lock(file)
-        if free is None:
-            # No locks: readers have until the run is old.
-            free = time.time() - os.fstat(file.fileno()).st_mtime > _MAX_AGE_SECONDS
+        free = False
+        with suppress(ConfigError):
+            free = try_lock(file)
         yield free

@@ -2,7 +2,8 @@
 
 The lock is an advisory lock of the operating system, so it is released when its process ends, in
 whatever way. The owner's name and heartbeat are written beside it: for people, and for file systems
-on which one machine does not see the locks of another.
+on which one machine does not see the locks of another. A file system without locks is refused:
+nothing there would keep two jobs that start at the same moment from writing both.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from figrl.errors import StoreInUseError
+from figrl.errors import ConfigError, StoreInUseError
 from figrl.store.files import delete, read_json, write_json
 from figrl.store.heartbeat import heartbeat
 from figrl.units import human_seconds
@@ -33,14 +34,21 @@ def process_name() -> str:
     return f"{os.uname().nodename}:{os.getpid()}"
 
 
-def try_lock(file: IO[Any], *, shared: bool = False) -> bool | None:
-    """Take an advisory lock, or return False; None where the file system has no locks."""
+def try_lock(file: IO[Any], *, shared: bool = False) -> bool:
+    """Take an advisory lock; False if somebody else has it.
+
+    Raises `ConfigError` if the file system has no locks.
+    """
     try:
         fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
-    except OSError:
-        return None
+    except OSError as error:
+        raise ConfigError(
+            f"{file.name}: this file system cannot lock files ({error.strerror}), so two jobs "
+            "could write to the store at once. Put the store on one that can: a local disk, NFS "
+            "with its lock service, or Lustre mounted with the option flock."
+        ) from error
     return True
 
 
@@ -78,8 +86,7 @@ def locked(root: Path, purpose: str) -> Iterator[Lock]:
     root.mkdir(parents=True, exist_ok=True)
     owner = root / ".owner.json"
     with (root / ".lock").open("a", encoding="utf-8") as file:
-        # On a file system without locks the heartbeat alone has to do.
-        refused = try_lock(file) is False
+        refused = not try_lock(file)
         found = _read_owner(owner)
         if refused or (found is not None and _lives_elsewhere(owner, found)):
             raise StoreInUseError(

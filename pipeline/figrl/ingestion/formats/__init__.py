@@ -6,13 +6,14 @@ table below.
 
 from __future__ import annotations
 
+import csv as csv_lines
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
 
-from figrl.errors import BadInputError
+from figrl.errors import BadInputError, ConfigError
 from figrl.ingestion.format import Format, Piece, RawBatch
 from figrl.ingestion.formats import csv, parquet, text
 
@@ -45,7 +46,12 @@ def readable(path: str, known: Format) -> Iterator[None]:
     """Turn errors of reading into one that names the file and its format."""
     try:
         yield
-    except (OSError, EOFError, pa.ArrowInvalid) as error:
+    except PermissionError as error:
+        raise ConfigError(
+            f"{path}: it may not be read by this user. Change its permissions (chmod +r), or leave "
+            "it out."
+        ) from error
+    except (OSError, EOFError, pa.ArrowException, csv_lines.Error) as error:
         raise BadInputError(
             f"{path}: cannot be read as {known.name}: {error}. Repair the file or leave it out."
         ) from error

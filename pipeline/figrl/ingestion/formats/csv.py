@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
@@ -13,66 +15,124 @@ import pyarrow as pa
 import pyarrow.csv
 
 from figrl.errors import BadInputError, ConfigError
+from figrl.ingestion.columns import Column, Table, is_known, is_weight
 from figrl.ingestion.format import Format, Head, Malformed, Piece, RawBatch, SourceFile, edge_batch
+from figrl.ingestion.formats.fields import Fields
 from figrl.ingestion.options import IngestOptions
 from figrl.ingestion.sniff import (
     HEAD_BYTES,
-    choose_columns,
-    columns_read,
+    MAX_LINE_BYTES,
+    column_of,
     guess_id_kind,
+    is_distinct,
     open_bytes,
 )
 from figrl.ingestion.texts import is_number
 
 _BLOCK_BYTES = 4 << 20
 _HEAD_ROWS = 200
+_LINE_END = re.compile(rb"[\r\n]")
 
 
 def sniff(path: str, options: IngestOptions) -> Head:
-    """Read the first rows; the first of them is a header unless it begins with two numbers."""
+    """Read the first rows; the first of them is a header unless it looks like an edge."""
     rows = _first_rows(path)
-    header = _has_header(rows[0], options)
-    names = rows[0] if header else [f"f{i}" for i in range(len(rows[0]))]
-    chosen = choose_columns(path, names, options)
+    header, told = _has_header(path, rows, options)
+    names = rows[0] if header else [str(i + 1) for i in range(len(rows[0]))]
     data = rows[1:] if header else rows
-    columns = [[row[names.index(name)] for row in data] for name in chosen]
-    weighted = options.weight is not None or any(
-        is_number(value) for column in columns[2:] for value in column
-    )
+    values = dict(zip(names, zip(*data, strict=True), strict=True)) if data else {}
+    columns = [column_of(name, values.get(name, ())) for name in names]
+    by_name = {column.name: column for column in columns}
+    table = Table(path, columns, options, header, lambda name: is_distinct(values.get(name, ())))
+    chosen = table.choose()
+    _refuse_floats(path, [by_name[name] for name in chosen.ends], options)
+    weight = chosen.weight
+    if weight is None and header and options.weight is None and not data:
+        weight = next((n for n in names if is_weight(n) and n not in chosen.ends), None)
     return Head(
-        id_kind=guess_id_kind([value for column in columns[:2] for value in column], options),
-        columns=columns_read(chosen, options, weighted=weighted),
-        weighted=weighted,
+        id_kind=guess_id_kind([v for name in chosen.ends for v in values.get(name, ())], options),
+        columns=replace(chosen, weight=weight).names(options),
+        weighted=weight is not None,
         empty=not data,
         named=header,
         timed=options.time is not None,
+        notes=(*told, *chosen.notes),
     )
+
+
+def _refuse_floats(path: str, ends: Sequence[Column], options: IngestOptions) -> None:
+    for column in ends:
+        if column.holds == "float" and options.ids == "auto":
+            raise BadInputError(
+                f"{path}: the ids in column '{column.name}' are numbers with a fraction or an "
+                "exponent. pandas writes integers like that where some are missing: cast the "
+                "column (astype('Int64')). To read them as they are written, give --ids string."
+            )
 
 
 def _delimiter(path: str) -> str:
     return "\t" if Path(path.removesuffix(".gz")).suffix.lower() == ".tsv" else ","
 
 
-def _has_header(first: Sequence[str], options: IngestOptions) -> bool:
-    """Whether the first row holds names."""
-    columns = (options.source, options.target, options.weight, options.time)
-    named = any(name is not None for name in columns)
-    if named and options.csv_header == "no":
+def _has_header(
+    path: str, rows: Sequence[Sequence[str]], options: IngestOptions
+) -> tuple[bool, Sequence[str]]:
+    """Whether the first row holds names, and what the user is told if that is a guess."""
+    first = rows[0]
+    columns = (options.source, options.target, options.weight_column, options.time)
+    given = [name for name in columns if name is not None]
+    by_number = all(name.isdecimal() for name in given)
+    if options.csv_header == "no" and not by_number:
         raise ConfigError(
-            "--source, --target, --weight and --time need names: leave --csv-header out."
+            "With --csv-header no, columns have no names: --source, --target, --weight and --time "
+            "need numbers, from 1."
         )
     if options.csv_header != "auto":
-        return options.csv_header == "yes"
-    return named or not all(map(is_number, first[:2]))
+        return options.csv_header == "yes", ()
+    if any(map(is_number, first)) and by_number:
+        return False, ()
+    if given and not by_number:
+        return True, ()
+    return _guess_header(path, rows)
+
+
+def _guess_header(path: str, rows: Sequence[Sequence[str]]) -> tuple[bool, Sequence[str]]:
+    """Whether a first row of words holds names; where it may hold an edge, the user is told."""
+    shown = f"The first line of {path} ({', '.join(rows[0])})"
+    known = any(map(is_known, rows[0]))
+    used = {value for row in rows[1:] for value in row}
+    repeated = [name for name in rows[0] if name and name in used]
+    if repeated and known:
+        raise BadInputError(
+            f"{path}: its first line ({', '.join(rows[0])}) may hold names or an edge: "
+            f"'{repeated[0]}' is in other lines too. Give --csv-header yes or no."
+        )
+    if repeated:
+        return False, (
+            f"{shown} was taken for an edge, since '{repeated[0]}' is in other lines too; if it "
+            "holds names, give --csv-header yes.",
+        )
+    words = any(value and not is_number(value) for row in rows[1:] for value in row[:2])
+    if words and not known:
+        return True, (
+            f"{shown} was taken for names of columns; if it is an edge, give --csv-header no.",
+        )
+    return True, ()
 
 
 def _first_rows(path: str) -> list[list[str]]:
     """Rows that have as many values as the first."""
     with open_bytes(path) as stream:
-        head = stream.read(HEAD_BYTES)
-    if len(head) == HEAD_BYTES:
-        head = head[: head.rfind(b"\n") + 1]
-    text = io.StringIO(head.decode("utf-8-sig", "replace"), newline="")
+        fields = Fields(path, stream, _delimiter(path))
+        head = fields.read(HEAD_BYTES)
+        if len(head) == HEAD_BYTES and not _LINE_END.search(head):
+            head += fields.read(MAX_LINE_BYTES)
+            whole = len(head) < HEAD_BYTES + MAX_LINE_BYTES
+        else:
+            whole = len(head) < HEAD_BYTES
+    if not whole:
+        head = head[: max(head.rfind(b"\n"), head.rfind(b"\r")) + 1]
+    text = io.StringIO(head.decode("utf-8", "replace"), newline="")
     rows = list(islice(filter(None, csv.reader(text, delimiter=_delimiter(path))), _HEAD_ROWS))
     if not rows:
         raise BadInputError(f"{path}: the file is empty. Leave it out.")
@@ -87,7 +147,8 @@ def split(file: SourceFile) -> list[int]:
 def read(piece: Piece) -> Iterator[RawBatch]:
     """Read a file; empty lines are skipped and not counted as rows."""
     file = piece.file
-    names = list(file.columns)
+    # Arrow calls columns without names f0, f1, ...
+    names = [name if file.named else f"f{int(name) - 1}" for name in file.columns]
     skipped: list[int] = []
     malformed: list[Malformed] = []
 
@@ -100,7 +161,7 @@ def read(piece: Piece) -> Iterator[RawBatch]:
 
     with open_bytes(file.path) as stream:
         reader = pa.csv.open_csv(
-            stream,
+            pa.PythonFile(Fields(file.path, stream, _delimiter(file.path)), mode="r"),
             # Only without threads does the parser know the number of a row.
             read_options=pa.csv.ReadOptions(
                 block_size=_BLOCK_BYTES, use_threads=False, autogenerate_column_names=not file.named

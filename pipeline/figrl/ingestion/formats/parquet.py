@@ -2,49 +2,83 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from figrl.errors import BadInputError
+from figrl.ingestion.columns import Column, Table
 from figrl.ingestion.format import BATCH_ROWS, Format, Head, Piece, RawBatch, SourceFile, edge_batch
 from figrl.ingestion.options import IngestOptions
-from figrl.ingestion.sniff import choose_columns, columns_read
+from figrl.ingestion.texts import first_invalid
 from figrl.store.ids import IdKind
+
+_STRINGS = (pa.string(), pa.large_string(), pa.string_view())
+_SAMPLE_ROWS = 200
 
 
 def sniff(path: str, options: IngestOptions) -> Head:
     """Read the footer."""
     with pq.ParquetFile(path) as file:
         schema, row_groups = file.schema_arrow, file.num_row_groups
-    names = choose_columns(path, schema.names, options)
-    types = [schema.field(name).type for name in names]
-    kinds = [_id_kind(path, schema.field(name)) for name in names[:2]]
+        columns = [_column(field) for field in schema]
+        table = Table(
+            path, columns, options, True, partial(_is_distinct, file), _pandas_index(schema)
+        )
+        chosen = table.choose()
+    types = [schema.field(name).type for name in chosen.ends]
+    kinds = [_id_kind(path, schema.field(name)) for name in chosen.ends]
     if kinds[0] != kinds[1]:
         raise BadInputError(
-            f"{path}: column '{names[0]}' is {types[0]} and '{names[1]}' is {types[1]}. Both ends "
-            "of an edge need ids of one type, whatever the kind of graph: cast one."
+            f"{path}: column '{chosen.source}' is {types[0]} and '{chosen.target}' is {types[1]}. "
+            "Both ends of an edge need ids of one type, whatever the kind of graph: cast one."
         )
-    numeric = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
-    weighted = len(names) == 3 and any(is_kind(types[2]) for is_kind in numeric)
-    if options.weight is not None and not weighted:
+    if chosen.weight is not None and not _column(schema.field(chosen.weight)).numeric:
         raise BadInputError(
-            f"{path}: the weight column '{names[2]}' is {types[2]}. It has to be an integer or a "
-            "floating-point column: cast it."
+            f"{path}: the weight column '{chosen.weight}' is {schema.field(chosen.weight).type}. "
+            "It has to be an integer or a floating-point column: cast it."
         )
     if options.time is not None:
         _check_time(path, schema.field(options.time), options)
     return Head(
         id_kind=kinds[0],
-        columns=columns_read(names, options, weighted=weighted),
-        weighted=weighted,
+        columns=chosen.names(options),
+        weighted=chosen.weight is not None,
         named=True,
         typed=True,
         parts=row_groups,
         timed=options.time is not None,
+        notes=chosen.notes,
     )
+
+
+def _column(field: pa.Field) -> Column:
+    kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
+    if pa.types.is_integer(kind):
+        return Column(field.name, "int", numeric=not pa.types.is_dictionary(field.type))
+    if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+        return Column(field.name, "float", numeric=not pa.types.is_dictionary(field.type))
+    return Column(field.name, "string" if kind in _STRINGS else "other", numeric=False)
+
+
+def _is_distinct(file: pq.ParquetFile, name: str) -> bool:
+    """Whether the first values of a column all differ."""
+    batches = file.iter_batches(batch_size=_SAMPLE_ROWS, columns=[name], use_threads=False)
+    values = next((batch[name] for batch in batches), pa.array([]))
+    return values.null_count == 0 and len(values.unique()) == len(values)
+
+
+def _pandas_index(schema: pa.Schema) -> list[str]:
+    """Columns that pandas wrote as its index, by the schema's own note of it."""
+    try:
+        index = json.loads((schema.metadata or {})[b"pandas"])["index_columns"]
+        return [name for name in index if isinstance(name, str)]
+    except (KeyError, TypeError, ValueError):
+        return []
 
 
 def _check_time(path: str, field: pa.Field, options: IngestOptions) -> None:
@@ -63,7 +97,7 @@ def _id_kind(path: str, field: pa.Field) -> IdKind:
     kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
     if pa.types.is_integer(kind):
         return "int"
-    if kind in (pa.string(), pa.large_string(), pa.string_view()):
+    if kind in _STRINGS:
         return "string"
     raise BadInputError(
         f"{path}: column '{field.name}' is {field.type}. Ids have to be integers or strings: cast "
@@ -85,7 +119,10 @@ def read(piece: Piece) -> Iterator[RawBatch]:
         for batch in file.iter_batches(
             batch_size=BATCH_ROWS, row_groups=groups, columns=names, use_threads=False
         ):
-            edges = edge_batch(piece.file.roles, (_plain(batch[name]) for name in names))
+            columns = [_plain(batch[name]) for name in names]
+            for column in columns:
+                _check_utf8(piece.file.path, before, column)
+            edges = edge_batch(piece.file.roles, columns)
             yield RawBatch(edges, np.arange(before + 1, before + 1 + batch.num_rows))
             before += batch.num_rows
 
@@ -95,6 +132,18 @@ def _plain(column: pa.Array) -> pa.Array:
         column = column.dictionary_decode()
     is_short = column.type in (pa.string(), pa.string_view())
     return column.cast(pa.large_string()) if is_short else column
+
+
+def _check_utf8(path: str, before: int, column: pa.Array) -> None:
+    """Refuse bytes that are no text: a reader of Parquet does not look."""
+    if not pa.types.is_large_string(column.type):
+        return
+    at = first_invalid(column)
+    if at is not None:
+        raise BadInputError(
+            f"{path}, row {before + at + 1}: {column.cast(pa.large_binary())[at].as_py()!r} is not "
+            "valid UTF-8, so that it is no string. Write the column again from sound text."
+        )
 
 
 FORMAT = Format("parquet", (".parquet", ".pq"), sniff, split, read)

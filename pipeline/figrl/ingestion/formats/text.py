@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -13,35 +14,92 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from figrl.errors import BadInputError
+from figrl.ingestion.columns import Table, are_ends
 from figrl.ingestion.format import Format, Head, Malformed, Piece, RawBatch, SourceFile, edge_batch
 from figrl.ingestion.kernels import copy_tokens, split_lines
 from figrl.ingestion.options import IngestOptions
-from figrl.ingestion.sniff import HEAD_BYTES, guess_id_kind, open_bytes
-from figrl.ingestion.texts import is_number
+from figrl.ingestion.sniff import (
+    HEAD_BYTES,
+    MAX_LINE_BYTES,
+    all_integers,
+    column_of,
+    guess_id_kind,
+    is_distinct,
+    open_bytes,
+)
+from figrl.ingestion.texts import first_invalid, is_number
 from figrl.store.ids import strings_from_buffers
+from figrl.units import human_bytes
 
 _PIECE_BYTES = 32 << 20
 _BLOCK_BYTES = 4 << 20
 _END = 1 << 62
+_LONE_CR = re.compile(rb"\r[^\r\n]")
 
 
 def sniff(path: str, options: IngestOptions) -> Head:
     """Read the first rows, however many comments precede them."""
-    if options.source or options.target or options.weight or options.time:
+    weight = options.weight_column
+    if options.source or options.target or options.time or weight not in (None, "3"):
         raise BadInputError(
-            f"{path}: a text file has no column names, so --source, --target, --weight and --time "
-            "cannot be used with it. Leave them out (the first two columns are the ids, a numeric "
-            "third the weight), or give a CSV file with a header."
+            f"{path}: a text file has no column names, so --source, --target and --time cannot be "
+            "used with it, and --weight only as 3 or none. Leave them out (the first two columns "
+            "are the ids), or give a CSV file with a header."
         )
-    blocks = _whole_lines(path, 0, _END, HEAD_BYTES)
+    blocks = (check_text(path, block) for block in _whole_lines(path, 0, _END, HEAD_BYTES))
     rows = next(filter(None, (_rows(block.split(b"\n")) for block in blocks)), [])
-    first = rows[0] if rows else []
+    width = len(rows[0]) if rows else 0
+    numbers = [str(i + 1) for i in range(width)]
+    if rows and weight is not None and width < 3:
+        raise BadInputError(
+            f"{path}: there is no column '3' (given with --weight): its first line has {width}. "
+            "Leave --weight out."
+        )
+    if width >= 2:
+        _refuse_names(path, rows, options)
+        values = {name: [row[i] for row in rows if len(row) > i] for i, name in enumerate(numbers)}
+        columns = [column_of(name, values[name]) for name in numbers]
+        # Asks where the third column may be a weight, or the first an index.
+        Table(path, columns, options, False, lambda name: is_distinct(values[name])).choose()
+    used = 2 if weight is None else 3
     return Head(
         id_kind=guess_id_kind([token for row in rows for token in row[:2]], options),
-        columns=tuple(f"column {i + 1}" for i in range(len(first))),
-        weighted=len(first) > 2 and any(is_number(token) for row in rows for token in row[2:3]),
+        columns=tuple(numbers),
+        weighted=weight is not None,
         empty=not rows,
+        notes=(f"Columns after the {used}. were left out.",) if width > used else (),
     )
+
+
+def _refuse_names(path: str, rows: Sequence[Sequence[str]], options: IngestOptions) -> None:
+    """Ask where the first line holds names, which would be read as an edge."""
+    first, others = rows[0][:2], [token for row in rows[1:] for token in row[:2]]
+    alone = options.ids == "auto" and others and all_integers(others)
+    if are_ends(first) or (alone and not any(map(is_number, first))):
+        raise BadInputError(
+            f"{path}: the first line, '{' '.join(rows[0])}', seems to hold names of columns, and a "
+            "text file has none. Begin that line with '#', remove it, or give the file as .csv or "
+            ".tsv."
+        )
+
+
+def check_text(path: str, block: bytes, rows_before: Callable[[], int] = int) -> bytes:
+    """Refuse what would be read as other lines and columns than it was written as."""
+    problems = {}
+    if (nul := block.find(b"\0")) >= 0:
+        problems[nul] = (
+            "a NUL byte, so that it is no text, or text in UTF-16. Convert the file to UTF-8 (for "
+            "example with iconv -f UTF-16 -t UTF-8)"
+        )
+    if block.count(b"\r") != block.count(b"\r\n") and (lone := _LONE_CR.search(block)):
+        problems[lone.start()] = (
+            "a carriage return (CR) inside a line. If CR alone ends the lines, convert them (for "
+            "example with tr '\\r' '\\n')"
+        )
+    for at in sorted(problems):
+        row = rows_before() + block.count(b"\n", 0, at) + 1
+        raise BadInputError(f"{path}, row {row}: there is {problems[at]}.")
+    return block
 
 
 def _rows(lines: Sequence[bytes]) -> list[list[str]]:
@@ -65,6 +123,8 @@ def read(piece: Piece) -> Iterator[RawBatch]:
     for block in _whole_lines(piece.file.path, piece.start, stop, _BLOCK_BYTES):
         if piece.start == line == 0 and block.startswith(BOM_UTF8):
             block = block.replace(BOM_UTF8, b" ", 1)
+        at = line
+        check_text(piece.file.path, block, lambda: before() + at)  # noqa: B023 - called at once
         text = np.frombuffer(block, np.uint8)
         if tokens.shape[0] < block.count(b"\n") + 1:
             tokens = np.empty((block.count(b"\n") + 1, 8), np.int64)
@@ -80,13 +140,17 @@ def _whole_lines(path: str, start: int, stop: int, block_bytes: int) -> Iterator
         if start > 0:
             stream.seek(start - 1)
             # If the byte before the piece ends a line, the piece begins with a line.
-            start += len(stream.readline()) - 1
+            begun = stream.readline(MAX_LINE_BYTES + 2)
+            if len(begun) > MAX_LINE_BYTES + 1:
+                raise _too_long(path, start)
+            start += len(begun) - 1
             if start >= stop:
                 return
         at, rest = start, b""
         while block := stream.read(block_bytes):
             at += len(block)
             block = rest + block
+            _check_lengths(path, block, at - len(block))
             if at >= stop:
                 # The line that begins before `stop` belongs to the piece up to its end.
                 over = len(block) - (at - stop) - 1
@@ -100,6 +164,25 @@ def _whole_lines(path: str, start: int, stop: int, block_bytes: int) -> Iterator
                 yield block[:end]
         if rest:
             yield rest
+
+
+def _check_lengths(path: str, block: bytes, offset: int) -> None:
+    """Refuse lines that are too long; `offset`: where the block begins in the file."""
+    half = MAX_LINE_BYTES // 2
+    for window in range(0, len(block) - half + 1, half):
+        # A line that is too long has a whole window without an end.
+        if block.find(b"\n", window, window + half) < 0:
+            begin = block.rfind(b"\n", 0, window) + 1
+            end = block.find(b"\n", window)
+            if (len(block) if end < 0 else end) - begin > MAX_LINE_BYTES:
+                raise _too_long(path, offset + begin)
+
+
+def _too_long(path: str, at: int) -> BadInputError:
+    return BadInputError(
+        f"{path}, byte {at}: a line is longer than {human_bytes(MAX_LINE_BYTES)}, so that it is no "
+        "edge. Give one edge a line, each line ended by a newline."
+    )
 
 
 def _lines_before(piece: Piece) -> int:
@@ -142,16 +225,13 @@ class _Lines:
     def _strings(self, column: int) -> pa.Array:
         starts, stops = self.tokens[:, 2 * column], self.tokens[:, 2 * column + 1]
         strings = strings_from_buffers(*copy_tokens(self.text, starts, stops))
-        try:
-            strings.validate(full=True)
-        except pa.ArrowInvalid:
-            values = strings.cast(pa.large_binary()).to_pylist()
-            valid = [value.decode("utf-8", "replace").encode() == value for value in values]
-            at = valid.index(False)
+        at = first_invalid(strings)
+        if at is not None:
+            value = strings.cast(pa.large_binary())[at].as_py()
             raise BadInputError(
-                f"{self.file.path}, row {self.tokens[at, 7] + self.before()}: {values[at]!r} is "
+                f"{self.file.path}, row {self.tokens[at, 7] + self.before()}: {value!r} is "
                 "not valid UTF-8. Convert the file to UTF-8 (for example with iconv)."
-            ) from None
+            )
         return strings
 
 

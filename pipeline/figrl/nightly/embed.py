@@ -1,0 +1,66 @@
+"""`embed` on a store of any kind: where `reindex` publishes, only asked to, and through gates."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+from figrl.engine.session import Session
+from figrl.errors import FigrlError
+from figrl.learn.spec import EmbedOptions, make_spec
+from figrl.nightly.metrics import write_metrics
+from figrl.nightly.publishing import Publisher, kept_options, name_input
+from figrl.serve.attempts import attempt
+from figrl.serve.embedding import StoreView
+from figrl.serve.publish import is_reindexed, note_published
+from figrl.serve.runs import describe_embed, run_embed
+from figrl.store.graph import open_graph
+from figrl.store.layout import PathLike, existing_store
+
+
+def embed_store(
+    store: PathLike, config: EmbedOptions, session: Session, *, publish: bool | None = None
+) -> dict[str, Any]:
+    """Learn a run, publish it and return a report; see `figrl.embed`.
+
+    Raises
+    ------
+    GateError
+        If the store is published by `reindex` and a gate of its refused the run.
+    """
+    paths = existing_store(store)
+    if not publish or not is_reindexed(paths):
+        return run_embed(store, config, session, publish=publish)
+    graph = open_graph(paths)
+    make_spec(config, nodes=graph.nodes, mean_degree=graph.mean_degree)
+    options = kept_options(paths)
+    with session.open() as client, paths.locked("embed") as lock:
+        note_published(paths)
+        code = FigrlError.exit_code
+        try:
+            with attempt(paths, "embed") as made:
+                publisher = Publisher(options, session, client, paths, lock, made)
+                report = _publish(publisher, config)
+            code = 0
+        except FigrlError as error:
+            code = error.exit_code
+            raise
+        finally:
+            with suppress(OSError, FigrlError):
+                write_metrics(paths, options.metrics, exit_code=code)
+    return report
+
+
+def _publish(publisher: Publisher, config: EmbedOptions) -> dict[str, Any]:
+    """Learn and publish, unless that was done."""
+    paths, graph = publisher.paths, open_graph(publisher.paths)
+    published = StoreView(paths).embedding() if paths.current_run() else None
+    night = name_input(graph, config, align=publisher.options.align)
+    if published is not None and published.manifest.get("night") == night:
+        publisher.attempt.note(run=published.run, unchanged=True)
+        return describe_embed(paths, published.run, done_before=True, gated=True)
+    run, done_before = publisher.learn(graph, config, published)
+    found = publisher.publish(run, published)
+    publisher.retire()
+    facts = {"gates": found["gates"], "report": found["report"]}
+    return describe_embed(paths, run, done_before=done_before, gated=True, **facts)

@@ -1,0 +1,80 @@
+"""The last attempt to publish a run: which job made it, what came of it, and why.
+
+The published run tells how well things went once; the last attempt tells how they go now.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from figrl.errors import FigrlError, GateError
+from figrl.serve.publish import history, record
+from figrl.store import files
+from figrl.store.layout import StorePaths
+
+Result = Literal["published", "nothing to do", "refused", "failed", "interrupted", "running"]
+
+
+@dataclass
+class Attempt:
+    """An attempt that is being made, in a store that its job has locked."""
+
+    paths: StorePaths
+    job: str
+    started: float = field(default_factory=lambda: round(time.time(), 3))
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    def note(self, **facts: Any) -> None:
+        """Add facts: the ``run``, its ``gates``."""
+        self.facts |= facts
+        self.write("running")
+
+    def write(
+        self, result: Result, reason: str | None = None, exit_code: int | None = None
+    ) -> None:
+        """Replace what is known of the last attempt."""
+        ended = None if result == "running" else round(time.time(), 3)
+        facts = {"job": self.job, "started": self.started, "ended": ended, "result": result}
+        told = {"run": None, "gates": [], **self.facts, "reason": reason, "exit_code": exit_code}
+        files.write_json(self.paths.root / "attempt.json", {**facts, **told})
+
+    def end_badly(self, result: Result, error: BaseException) -> None:
+        """Tell of an error; in the history too, once for all attempts that end alike."""
+        code = error.exit_code if isinstance(error, FigrlError) else FigrlError.exit_code
+        reason = (
+            error.message if isinstance(error, FigrlError) else f"{type(error).__name__}: {error}"
+        )
+        self.write(result, reason, code)
+        if result == "failed":
+            event = {"run": self.facts.get("run"), "job": self.job, "reason": reason}
+            last = (history(self.paths) or [{}])[-1]
+            if any(last.get(key) != value for key, value in {**event, "action": result}.items()):
+                record(self.paths, "failed", **event)
+
+
+@contextmanager
+def attempt(paths: StorePaths, job: str) -> Iterator[Attempt]:
+    """Make an attempt to publish in a locked store; how it ends is kept in the store."""
+    made = Attempt(paths, job)
+    made.write("running")
+    try:
+        yield made
+    except BaseException as error:
+        result: Result = "failed" if isinstance(error, Exception) else "interrupted"
+        # The error itself is what the user has to see, also on a full disk.
+        with suppress(OSError, FigrlError):
+            made.end_badly("refused" if isinstance(error, GateError) else result, error)
+        raise
+    made.write("nothing to do" if made.facts.pop("unchanged", False) else "published", exit_code=0)
+
+
+def last_attempt(paths: StorePaths) -> dict[str, Any] | None:
+    """The last attempt to publish; None if there was none, or it cannot be read."""
+    with suppress(OSError, ValueError):
+        found = files.read_json(paths.root / "attempt.json")
+        return found if isinstance(found, dict) else None
+    return None
