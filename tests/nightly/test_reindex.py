@@ -362,7 +362,7 @@ class TestEmbedWhereNightsPublish:
         second = embed(nights.store, publish=True, **options)
         assert second.manifest["alignment"]["reference"] == first["run"]
         assert open_store(nights.store).embedding().run == second.run
-        assert read_json(second.path / "gates.json")[0]["passed"]
+        assert read_json(second.path / "gates.json")["gates"][0]["passed"]
         assert embed(nights.store, publish=True, **options).run == second.run, "done: not again"
         told = store_status(nights.store)
         assert told["last_attempt"].items() >= {"job": "embed", "result": "nothing to do"}.items()

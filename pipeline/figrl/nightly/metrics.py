@@ -12,7 +12,7 @@ from figrl.engine.stage import group_by_name
 from figrl.serve.attempts import last_attempt
 from figrl.serve.overlay import open_overlay
 from figrl.serve.publish import PUBLICATIONS, history
-from figrl.store.files import exists, free_bytes, put, read_json
+from figrl.store.files import exists, free_bytes, put, read_record
 from figrl.store.layout import StorePaths, read_manifest
 
 
@@ -90,7 +90,7 @@ def _add_run(gauges: _Gauges, paths: StorePaths, run: str) -> None:
     gauges.set("run_mean_cosine", alignment.get("mean_cosine"), "Mean cosine with the run before.")
     gauges.set("overlay_nodes", len(overlay) if overlay else 0, "Nodes folded in since.")
     gates = folder / "gates.json"
-    for verdict in read_json(gates) if exists(gates) else []:
+    for verdict in read_record(gates)["gates"] if exists(gates) else []:
         gate, passed = verdict["gate"], int(verdict["passed"])
         gauges.set("gate_value", verdict["value"], "What a gate measured.", gate=gate)
         gauges.set("gate_passed", passed, "Whether the run passed a gate.", gate=gate)

@@ -26,7 +26,7 @@ from figrl.serve.index import build_index
 from figrl.serve.overlay_update import carry_overlay
 from figrl.serve.publish import KeepRuns
 from figrl.serve.runs import learn_run
-from figrl.store.files import digest, exists, read_json, write_json
+from figrl.store.files import digest, exists, read_record, write_record
 from figrl.store.graph import Graph
 from figrl.store.layout import StorePaths
 from figrl.store.lock import Lock
@@ -44,7 +44,7 @@ class PublishOptions(Options):
 
 def keep_options(paths: StorePaths, options: PublishOptions) -> None:
     """Keep the options of a re-indexing in its store."""
-    write_json(paths.root / "nightly.json", options.model_dump(mode="json"))
+    write_record(paths.root / "nightly.json", options.model_dump(mode="json"))
 
 
 def kept_options(paths: StorePaths) -> PublishOptions:
@@ -53,9 +53,11 @@ def kept_options(paths: StorePaths) -> PublishOptions:
     if not exists(path):
         return PublishOptions()
     try:
-        return PublishOptions(**read_json(path))
-    except (ValueError, TypeError, ValidationError) as error:
-        raise BadInputError(f"{path} is damaged: {error}. Run figrl reindex again.") from error
+        return PublishOptions(**read_record(path))
+    except ValidationError as error:
+        raise BadInputError(
+            f"{path} has other options: {error}. Run figrl reindex again."
+        ) from error
 
 
 def name_input(graph: Graph, embed: EmbedOptions, *, align: bool) -> str:
@@ -108,7 +110,7 @@ class Publisher:
         before = None if published is None else stored_measures(published)
         verdicts = judge(self.options.gates, measures, before)
         gates = [asdict(verdict) for verdict in verdicts]
-        write_json(new.path / "gates.json", gates)
+        write_record(new.path / "gates.json", {"gates": gates})
         self.attempt.note(gates=gates)
         carried = 0
         if published is not None:

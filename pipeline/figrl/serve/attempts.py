@@ -40,7 +40,7 @@ class Attempt:
         ended = None if result == "running" else round(time.time(), 3)
         facts = {"job": self.job, "started": self.started, "ended": ended, "result": result}
         told = {"run": None, "gates": [], **self.facts, "reason": reason, "exit_code": exit_code}
-        files.write_json(self.paths.root / "attempt.json", {**facts, **told})
+        files.write_record(self.paths.root / "attempt.json", {**facts, **told})
 
     def end_badly(self, result: Result, error: BaseException) -> None:
         """Tell of an error; in the history too, once for all attempts that end alike."""
@@ -73,8 +73,17 @@ def attempt(paths: StorePaths, job: str) -> Iterator[Attempt]:
 
 
 def last_attempt(paths: StorePaths) -> dict[str, Any] | None:
-    """The last attempt to publish; None if there was none, or it cannot be read."""
-    with suppress(OSError, ValueError):
-        found = files.read_json(paths.root / "attempt.json")
-        return found if isinstance(found, dict) else None
-    return None
+    """The last attempt to publish; None if there was none."""
+    path = paths.root / "attempt.json"
+    return files.read_record(path) if files.exists(path) else None
+
+
+def attempt_by_history(paths: StorePaths) -> None:
+    """Write what the history tells of the last attempt, where its own record is damaged."""
+    events = history(paths, "published", "refused", "failed")
+    files.delete(paths.root / "attempt.json")
+    if events:
+        last = events[-1]
+        made = Attempt(paths, str(last.get("job") or last.get("by")), last["time"])
+        made.note(run=last["run"])
+        made.write(last["action"], last.get("reason"))

@@ -175,9 +175,10 @@ def retire(paths: StorePaths, keep: KeepRuns, lock: Lock) -> dict[str, Any]:
                 in_use.append(run)
                 continue
             freed += files.size_bytes(paths.run(run))
+            # Said before it is done: a run that is gone without a word counts as damage.
+            record(paths, "deleted", run)
             files.delete(paths.run(run))
         deleted.append(run)
-        record(paths, "deleted", run)
         failpoint("deleted")
     for folder in _abandoned(paths, keep.unfinished_days):
         freed += files.size_bytes(folder)

@@ -22,14 +22,22 @@ from figrl.ingestion.options import IngestOptions
 from figrl.learn.plan import plan_embedding
 from figrl.learn.spec import EmbedOptions
 from figrl.serve.align import align_stages, replace_rotated
+from figrl.serve.attempts import attempt_by_history
 from figrl.serve.embedding import open_store
 from figrl.serve.fold_in import FoldInOptions
 from figrl.serve.index import build_index
 from figrl.serve.overlay import overlay_version
 from figrl.serve.overlay_update import refresh_overlay
-from figrl.serve.publish import note_published
+from figrl.serve.publish import note_published, pin
 from figrl.serve.runs import learn_stages
-from figrl.serve.verify import Finding, complete_graphs, find_damage, published_run, verify
+from figrl.serve.verify import (
+    WRITTEN_LATER,
+    Finding,
+    complete_graphs,
+    find_damage,
+    published_run,
+    verify,
+)
 from figrl.store import files
 from figrl.store.graph import open_graph
 from figrl.store.layout import StorePaths, read_manifest
@@ -133,12 +141,16 @@ def _repair_run(repair: _Repair, name: str, every: list[Finding]) -> None:
     """Learn the same run again, from its graph."""
     folder = repair.paths.run(name)
     manifest = _manifest(folder, "learn the run again: figrl embed --store STORE")
-    later = [found.path for found in every if found.path.name in ("checks.json", "map.json")]
-    for path in later:
-        # The next re-indexing measures it again.
-        files.delete(path)
-    if [found.path.name for found in every] == ["pinned"]:
-        files.write_text(folder / "pinned", "figrl pin\n")
+    learnt = []
+    for found in every:
+        if found.path == folder / "pinned":
+            pin(repair.paths.root, name)
+        elif found.path.name in WRITTEN_LATER:
+            # The next re-indexing measures it again.
+            files.delete(found.path)
+        else:
+            learnt.append(found)
+    if not learnt:
         return
     graph = open_graph(repair.paths, manifest["graph"])
     options = make_options(EmbedOptions, manifest["config"])
@@ -149,9 +161,10 @@ def _repair_run(repair: _Repair, name: str, every: list[Finding]) -> None:
     if "alignment" in manifest:
         reference = open_store(repair.paths.root).embedding(manifest["alignment"]["reference"])
         chunk_rows = plan.setup.geometry.chunk_rows
-        runner.run(align_stages(scratch, graph, reference, chunk_rows))
+        rotated = plan.setup.spec.directions
+        runner.run(align_stages(scratch, graph, reference, chunk_rows, rotated))
         replace_rotated(scratch)
-    _take(scratch, folder, every)
+    _take(scratch, folder, learnt)
 
 
 def _repair_overlay(repair: _Repair, name: str, every: list[Finding]) -> None:
@@ -194,6 +207,8 @@ def _repair_store(repair: _Repair, name: str, every: list[Finding]) -> None:
     paths = repair.paths
     repair.lock.check()
     broken = {found.path.name for found in every}
+    if "attempt.json" in broken:
+        attempt_by_history(paths)
     if "history.jsonl" in broken:
         _drop_bad_lines(paths.root / "history.jsonl")
         note_published(paths)
@@ -206,6 +221,10 @@ def _repair_store(repair: _Repair, name: str, every: list[Finding]) -> None:
             key=lambda graph: files.modified_time(paths.graph(graph) / "manifest.json"),
         )
         paths.set_latest_graph(newest)
+    if "nightly.json" in broken:
+        raise BadInputError(
+            "the gates of re-indexing are told nowhere else: run figrl reindex again"
+        )
 
 
 def _drop_bad_lines(path: Path) -> None:

@@ -26,7 +26,7 @@ from figrl.store.lease import Lease
 
 Kind = Literal["store", "graph", "run", "overlay", "index"]
 
-_LATER = ("checks.json", "map.json")
+WRITTEN_LATER = ("checks.json", "gates.json", "map.json")
 """Records that are written after a run is committed."""
 
 
@@ -125,6 +125,15 @@ def _store_damage(paths: StorePaths) -> Iterator[Finding]:
         yield Finding("store", "", log, f"line {line} does not match its checksum")
     if published is None and files.exists(current):
         yield Finding("store", "", log, "does not say that a run was published")
+    events = history(paths)
+    expected = {
+        "attempt.json": any(event["action"] == "published" for event in events),
+        "nightly.json": any(event.get("by") == "reindex" for event in events),
+    }
+    for name, wanted in expected.items():
+        if wanted or files.exists(paths.root / name):
+            damage = _record_damage(paths.root / name)
+            yield from _findings("store", "", damage)
 
 
 def _pointer(path: Path, folder: Path, wanted: bool) -> Iterator[Damage]:
@@ -138,7 +147,7 @@ def _pointer(path: Path, folder: Path, wanted: bool) -> Iterator[Damage]:
 def _named_runs(paths: StorePaths) -> set[str]:
     """Runs that the history says are there: published or refused, and not deleted since."""
     named: set[str] = set()
-    for event in history(paths):
+    for event in history(paths, *PUBLICATIONS, "refused", "deleted"):
         (named.discard if event["action"] == "deleted" else named.add)(event["run"])
     return named
 
@@ -158,7 +167,7 @@ def _folder_damage(folder: Path) -> Iterator[Damage]:
 
 def _run_damage(folder: Path) -> Iterator[Damage]:
     yield from _folder_damage(folder)
-    for name in _LATER:
+    for name in WRITTEN_LATER:
         if files.exists(folder / name):
             yield from _record_damage(folder / name)
     pinned = folder / "pinned"
