@@ -22,6 +22,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 import figrl
+from figrl.analyze.clusters import run_cluster
 from figrl.engine.session import Session
 from figrl.errors import FigrlError
 from figrl.serve.fold_in import FoldInOptions
@@ -132,6 +133,7 @@ def make_small(folder: Path, client: distributed.Client) -> Small:
     embedding = figrl.embed(store, dim=4, width=4, depth=2, client=client)
     new = write_edges(folder / "new.parquet", [("x1", "n1"), ("x1", "n2"), ("x2", "n3")])
     run_fold_publish(store, new, FoldInOptions(), Session(client))
+    run_cluster(store, 3, Session(client), out=folder / "clusters")
     build_index(client, embedding, store / "work" / "index", Session(client))
     more = write_edges(folder / "more.parquet", [("y1", "n4"), ("y2", "n50"), ("y2", "n7")])
     small = Small(store, Path(more), client, {})

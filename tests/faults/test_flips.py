@@ -52,6 +52,9 @@ def test_a_flipped_bit_is_found_and_gives_no_wrong_vector(small, place):
 def test_a_file_that_is_missing_or_short_is_found(small, left):
     found = {}
     for path in small.files():
+        if left is None and path.match("clusters/*.json"):
+            # Clusters are complete when they have a report; without one they are found again.
+            continue
         content = path.read_bytes()
         keep = None if left is None else content[: min(int(left * len(content)), len(content) - 1)]
         problems = small.problems(keep, path)

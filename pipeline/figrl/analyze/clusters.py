@@ -20,11 +20,14 @@ from figrl.config import make_options
 from figrl.engine.runner import ClusterRunner, map_on_workers
 from figrl.engine.session import Session
 from figrl.engine.stage import Memory, Stage, Stages, Stats, numbered
+from figrl.errors import DamagedError
 from figrl.serve.delivery import deliver, rows_of_parts
 from figrl.serve.embedding import Embedding, open_store
 from figrl.serve.output import check_output, marked, output_locked, part_path
 from figrl.store import files
 from figrl.store.arrays import open_zarr
+from figrl.store.checksums import file_crc
+from figrl.store.contents import LABELS_CRC
 from figrl.store.graph import Graph
 from figrl.store.layout import PathLike, StorePaths, existing_store
 from figrl.store.lock import Lock, locked
@@ -158,7 +161,7 @@ def cluster_embedding(
             **runner.describe(),
         }
         # Last: where there is a report, its labels are complete.
-        files.write_json(saved.with_suffix(".json"), report)
+        files.write_record(saved.with_suffix(".json"), {**report, LABELS_CRC: file_crc(saved)})
         files.delete(work)
     return report
 
@@ -167,13 +170,13 @@ def saved_clusters(embedding: Embedding, options: ClusterOptions) -> dict[str, A
     """Report of clusters that were found before, which the caller has locked; None without."""
     labels = _saved_labels(embedding, options)
     try:
-        report: dict[str, Any] = files.read_json(labels.with_suffix(".json"))
-        shape = files.load_array(labels, mapped=True, checked=False).shape
-    except (OSError, ValueError):
+        report = files.read_record(labels.with_suffix(".json"))
+        whole = report.pop(LABELS_CRC) == file_crc(labels)
+    except DamagedError:
         # Missing, or cut off by a power failure: the clusters are computed again.
         return None
     # The store may have been moved since.
-    return {**report, "labels": str(labels)} if shape == (embedding.graph.nodes,) else None
+    return {**report, "labels": str(labels)} if whole else None
 
 
 def _saved_labels(embedding: Embedding, options: ClusterOptions) -> Path:

@@ -145,9 +145,10 @@ def _repair_run(repair: _Repair, name: str, every: list[Finding]) -> None:
     for found in every:
         if found.path == folder / "pinned":
             pin(repair.paths.root, name)
-        elif found.path.name in WRITTEN_LATER:
-            # The next re-indexing measures it again.
+        elif found.path.parent.name == "clusters" or found.path.name in WRITTEN_LATER:
+            # The next re-indexing measures it again, the next figrl cluster finds them again.
             files.delete(found.path)
+            files.delete(found.path.with_suffix(".json"))
         else:
             learnt.append(found)
     if not learnt:

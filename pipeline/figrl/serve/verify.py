@@ -13,7 +13,8 @@ from figrl.serve.index import check_index
 from figrl.serve.overlay import edge_damage, kept_edges, overlay_version
 from figrl.serve.publish import PUBLICATIONS, history
 from figrl.store import files
-from figrl.store.contents import Damage, check_contents
+from figrl.store.checksums import file_crc
+from figrl.store.contents import LABELS_CRC, Damage, check_contents
 from figrl.store.layout import (
     PathLike,
     StorePaths,
@@ -170,6 +171,9 @@ def _run_damage(folder: Path) -> Iterator[Damage]:
     for name in WRITTEN_LATER:
         if files.exists(folder / name):
             yield from _record_damage(folder / name)
+    for path in files.list_prefix(folder / "clusters", "*.json"):
+        yield from _record_damage(path)
+        yield from _labels_damage(path)
     pinned = folder / "pinned"
     if files.exists(pinned) and files.get(pinned) != b"figrl pin\n":
         yield pinned, "is not what figrl pin wrote"
@@ -180,6 +184,20 @@ def _record_damage(path: Path) -> Iterator[Damage]:
         files.read_record(path)
     except DamagedError as error:
         yield path, error.message
+
+
+def _labels_damage(report: Path) -> Iterator[Damage]:
+    """Damage of the labels of clusters, whose checksum is in their report."""
+    labels = report.with_suffix(".npy")
+    with suppress(DamagedError):
+        wanted = files.read_record(report)[LABELS_CRC]
+        try:
+            found = file_crc(labels)
+        except DamagedError as error:
+            yield labels, error.message
+        else:
+            if found != wanted:
+                yield labels, "does not match its checksum"
 
 
 def _overlay_damage(run: Path) -> Iterator[Damage]:

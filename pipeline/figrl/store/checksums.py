@@ -105,6 +105,12 @@ def _crc_of_file(file: IO[bytes], start: int, stop: int, before: int = 0) -> int
     return before
 
 
+def file_crc(path: Path) -> int:
+    """CRC-32C of all bytes of a file; `DamagedError` if there is none."""
+    with damage_reported(path), path.open("rb") as file:
+        return _crc_of_file(file, 0, file.seek(0, os.SEEK_END))
+
+
 def append_checksum(path: Path) -> None:
     """Add the trailer to a file that is complete."""
     with path.open("r+b") as file:

@@ -18,6 +18,9 @@ from figrl.store.files import get, list_prefix
 Damage = tuple[Path, str]
 """A damaged file, and what is wrong with it."""
 
+LABELS_CRC = "labels_crc32c"
+"""Checksum of the labels of clusters, in their report."""
+
 _NOT_LISTED = {"work", "overlay", "index", "manifest.json"}
 _CHECK_THEMSELVES = {"ids", "edges", "vectors"}
 """Folders whose files have a checksum of their own."""
