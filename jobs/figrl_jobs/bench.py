@@ -26,6 +26,7 @@ from pathlib import Path
 
 import click
 
+from figrl.bench.checks import bench_checks
 from figrl.bench.embed import bench_embed, bench_limit, bench_workers
 from figrl.bench.factor import bench_factor
 from figrl.bench.fold_in import bench_fold_in
@@ -64,6 +65,7 @@ _PARTS: dict[str, Sequence[Callable[..., Sequence[Result]]]] = {
     "held-back": [bench_held_back],
     "nights": [bench_nights],
     "storage": [bench_storage],
+    "checks": [bench_checks],
 }
 
 _TABLES: dict[str, Sequence[tuple[str, Cell]]] = {

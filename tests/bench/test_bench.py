@@ -10,6 +10,7 @@ import pytest
 from figrl import ingest
 from figrl.analyze.metrics import modularity
 from figrl.bench import factor, fold_in, growth, storage
+from figrl.bench.checks import embed_seconds
 from figrl.bench.plot import plot_report
 from figrl.bench.results import Comparison, Metric
 from figrl.errors import FigrlError
@@ -131,3 +132,11 @@ def test_the_plot_shows_every_line(tmp_path):
     assert drawn.startswith("<?xml")
     plot_report(report, tmp_path / "bench.png")
     assert (tmp_path / "bench.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_an_embedding_without_checksums_is_timed(tmp_path):
+    edges = tmp_path / "edges.txt"
+    edges.write_text("".join(f"{i} {(i + 1) % 200}\n{i} {(i + 7) % 200}\n" for i in range(200)))
+    found = measure_in_process(embed_seconds, edges=str(edges), checked=False)
+    assert len(found.result["embeddings"]) == 3
+    assert min(found.result["embeddings"]) > 0

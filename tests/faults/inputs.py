@@ -249,6 +249,8 @@ TEXTS: dict[str, tuple[bytes, Any, dict[str, Any]]] = {
     "cr in a comment": (b"# a\r1 2\r", ("row 1", "carriage return"), {}),
     "cr at the end": (b"1 2\r\n3 4\r", [(1, 2), (3, 4)], {}),
     "nul": (b"1 2\n3\x004\n", ("row 2", "NUL", "UTF-16"), {}),
+    "control character": (b"1 2\n3\x1e4 5\n", ("row 2", "control character", "x1e"), {}),
+    "nothing but a control character": (b"\x01", ("row 1", "control character"), {}),
     "utf-16": ("1 2\n".encode("utf-16"), ("row 1", "NUL", "UTF-16"), {}),
     "invalid utf-8": (b"1 2\nx \xff\n", ("row 2", "UTF-8"), {}),
     "long line": (b"1 2\n" + b"x" * (3 << 20), ("byte 4", "longer than 1"), {}),

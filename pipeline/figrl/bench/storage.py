@@ -41,6 +41,7 @@ from figrl.learn.kernels import accumulate
 from figrl.learn.projection import fill_projection
 from figrl.learn.rows import chunks_of_rows
 from figrl.store.arrays import ArraySpec, create_array
+from figrl.store.checksums import insert_checksum
 from figrl.store.files import size_bytes
 from figrl.store.graph import read_edges, write_edges
 from figrl.store.matrix import Floats, StoredMatrix, aligned_empty, open_matrix
@@ -123,6 +124,7 @@ def edges(how: str) -> dict[str, Any]:
                 write_edges(path, [table], table.schema)
             else:
                 pq.write_table(table, path, **options)
+                insert_checksum(path)
             for _ in read_edges(path):
                 pass
 

@@ -34,6 +34,9 @@ from figrl.units import human_bytes
 _PIECE_BYTES = 32 << 20
 _BLOCK_BYTES = 4 << 20
 _END = 1 << 62
+_CONTROLS = bytes([*range(1, 9), *range(14, 32)])
+"""Bytes below the blank that are no white space, but for NUL."""
+
 _LONE_CR = re.compile(rb"\r[^\r\n]")
 
 
@@ -90,6 +93,11 @@ def check_text(path: str, block: bytes, rows_before: Callable[[], int] = int) ->
         problems[nul] = (
             "a NUL byte, so that it is no text, or text in UTF-16. Convert the file to UTF-8 (for "
             "example with iconv -f UTF-16 -t UTF-8)"
+        )
+    for at in filter(lambda at: at >= 0, map(block.find, _CONTROLS)):
+        problems[at] = (
+            f"the control character {block[at : at + 1]!r}, which is neither part of an id nor "
+            "white space. Take it out, or convert the file to UTF-8"
         )
     if block.count(b"\r") != block.count(b"\r\n") and (lone := _LONE_CR.search(block)):
         problems[lone.start()] = (
