@@ -134,9 +134,8 @@ def test_the_plot_shows_every_line(tmp_path):
     assert (tmp_path / "bench.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_an_embedding_without_checksums_is_timed(tmp_path):
+def test_an_embedding_with_and_without_checksums_is_timed(tmp_path):
     edges = tmp_path / "edges.txt"
     edges.write_text("".join(f"{i} {(i + 1) % 200}\n{i} {(i + 7) % 200}\n" for i in range(200)))
-    found = measure_in_process(embed_seconds, edges=str(edges), checked=False)
-    assert len(found.result["embeddings"]) == 3
-    assert min(found.result["embeddings"]) > 0
+    found = measure_in_process(embed_seconds, edges=str(edges), pairs=2).result
+    assert [len(found[name]) for name in ("checked", "plain")] == [2, 2]

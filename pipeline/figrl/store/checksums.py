@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-import google_crc32c
+import crc32c as library
 import numpy as np
 import numpy.typing as npt
 
@@ -41,8 +41,9 @@ class WrongContentError(Exception):
 
 def crc32c(content: bytes | npt.NDArray[Any], before: int = 0) -> int:
     """CRC-32C of some bytes, continued from that of the bytes before them."""
-    plain = content if isinstance(content, bytes) else content.reshape(-1).view(np.uint8)
-    return int(google_crc32c.extend(before, plain))
+    plain: Any = content if isinstance(content, bytes) else content.reshape(-1).view(np.uint8)
+    # It releases the lock of the interpreter, unlike the one that zarr uses.
+    return int(library.crc32c(plain, before))
 
 
 def chunk_crc(content: npt.NDArray[Any]) -> bytes:
