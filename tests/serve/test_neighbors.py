@@ -12,7 +12,7 @@ from figrl.engine.session import Session
 from figrl.errors import BadInputError
 from figrl.serve.embedding import open_store
 from figrl.serve.index import build_index
-from figrl.serve.search import search
+from figrl.serve.search import normalised, search
 from figrl.store.arrays import ArraySpec, create_array
 from figrl.store.matrix import open_matrix
 from tests.learn.test_accurate import planted_edges
@@ -54,6 +54,12 @@ def test_it_is_brute_force(tmp_path_factory, seed, rows, chunk, count):
     # Cosines that agree to rounding may stand in either order.
     np.testing.assert_allclose(found_cosines, best, atol=1e-6)
     np.testing.assert_allclose(found.scores[:, :kept], best, atol=1e-6)
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1.0, 1e30])
+def test_rows_of_any_size_are_normalised(scale):
+    rows = np.array([[3, 4], [0, 0]], np.float32) * np.float32(scale)
+    assert normalised(rows) == pytest.approx(np.array([[0.6, 0.8], [0, 0]]))
 
 
 def test_products_are_searched_by_dot_product(client, tmp_path):

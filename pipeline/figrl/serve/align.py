@@ -22,6 +22,7 @@ from figrl.engine.reduce import Partials, reduce_stages
 from figrl.engine.stage import Block, Memory, Stage, Stages, Stats, numbered
 from figrl.learn.rows import chunks_of_rows, write_pieces
 from figrl.serve.embedding import Embedding
+from figrl.serve.search import row_lengths
 from figrl.store.arrays import ArraySpec, open_zarr, write_rows
 from figrl.store.files import exists, load_array, move, save_array
 from figrl.store.graph import Graph
@@ -182,7 +183,7 @@ def rotate_block(task: AlignTask, block: int) -> Stats:
 def _cosines(left: Floats, right: Floats) -> npt.NDArray[np.float64]:
     """Cosine of each pair of rows; NaN where one of them is zero or not finite."""
     with np.errstate(invalid="ignore", over="ignore"):
-        lengths = np.linalg.norm(left, axis=1) * np.linalg.norm(right, axis=1)
+        lengths = row_lengths(left) * row_lengths(right)
         products = np.einsum("ij,ij->i", left, right, dtype=np.float64)
         cosines = np.full(lengths.size, np.nan)
         np.divide(products, lengths, out=cosines, where=lengths > 0)

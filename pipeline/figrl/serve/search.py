@@ -36,9 +36,15 @@ class Found:
     rows: Rows
 
 
+def row_lengths(vectors: Floats) -> npt.NDArray[np.float64]:
+    """Lengths of rows; squares in float64, since those of 1e20 or 1e-23 are no float32."""
+    squares = np.einsum("ij,ij->i", vectors, vectors, dtype=np.float64)
+    return np.asarray(np.sqrt(squares))
+
+
 def normalised(vectors: Floats) -> Floats:
     """Normalised rows; zeros stay zeros."""
-    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    lengths = row_lengths(vectors)[:, None]
     return np.asarray(np.divide(vectors, lengths, out=np.zeros_like(vectors), where=lengths > 0))
 
 
