@@ -18,7 +18,7 @@ from figrl.engine.rates import Rates
 from figrl.engine.stage import RESERVED_BYTES, list_stages
 from figrl.errors import ResourceError
 from figrl.learn.embed import embed_stages
-from figrl.learn.product import KEPT_ENTRY_BYTES
+from figrl.learn.operand import kept_entry_bytes
 from figrl.learn.setup import Geometry, Setup, Tiling, stored_columns
 from figrl.learn.spec import EmbedOptions, make_spec
 from figrl.learn.tiling import PARTS, PlannedStage, chain_products, choose_tiling, plan_stages
@@ -191,10 +191,10 @@ def _kept_bytes(plan: EmbedPlan) -> int:
     setup, spec, rates = plan.setup, plan.setup.spec, Rates()
     again = math.ceil(spec.width / setup.wide.slice_columns) * spec.products - 1
     again += math.ceil(spec.dim / setup.narrow.slice_columns) * spec.smoothing
-    if again / rates.entries < KEPT_ENTRY_BYTES / rates.touch:
+    entry_bytes = kept_entry_bytes(setup.graph)
+    if again / rates.entries < entry_bytes / rates.touch:
         return 0
     room = max(plan.memory.allowed_bytes - plan.peak_bytes, 0)
-    entry_bytes = KEPT_ENTRY_BYTES + 4 * setup.graph.weighted
     return min(room, entry_bytes * 2 * setup.graph.edges + 24 * setup.graph.nodes)
 
 

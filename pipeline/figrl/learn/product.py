@@ -18,7 +18,7 @@ from pathlib import Path
 from figrl.engine.stage import Block, Blocks, Cost, Memory, Stage, Stats
 from figrl.engine.worker import worker_state
 from figrl.learn.kernels import accumulate
-from figrl.learn.operand import ProductTask, read_nodes
+from figrl.learn.operand import ProductTask, kept_entry_bytes, read_nodes
 from figrl.learn.setup import Setup
 from figrl.store.arrays import ArraySpec
 from figrl.store.graph import ROW_GROUP_EDGES, Graph, RowGroupReader
@@ -33,9 +33,6 @@ _EDGE_BYTES = 36
 
 _NODE_BYTES = 48
 """Bytes for a node of a row block while its part of the operand is filled."""
-
-KEPT_ENTRY_BYTES = 16
-"""Bytes for an entry of the graph that is kept in memory: its row and its column."""
 
 
 def product_tile(task: ProductTask, block: int, slice_number: int) -> Stats:
@@ -178,12 +175,11 @@ def _in_memory(task: ProductTask, times: int, written: int) -> tuple[Memory, Cos
     """Memory and cost of products in the memory of one worker, with the whole graph."""
     graph, columns = task.graph, task.columns
     entries, size = 2 * graph.edges, 4 * graph.nodes * columns
-    entry_bytes = KEPT_ENTRY_BYTES + 4 * graph.weighted
     fill = {"regenerate": graph.nodes * columns} if task.operand is None else {"copy": size}
     work = _operations(task, columns)
     results = written if task.smooths else times
     memory = Memory(
-        _CHAIN_MATRICES * size + entry_bytes * entries + _NODE_BYTES * graph.nodes,
+        _CHAIN_MATRICES * size + kept_entry_bytes(graph) * entries + _NODE_BYTES * graph.nodes,
         _tile_bytes(task.setup, columns, 1),
     )
     cost = Cost(
