@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from contextlib import ExitStack
 from pathlib import Path
 
 import pyarrow as pa
@@ -257,3 +258,20 @@ def test_a_read_only_store_is_enough(learnt):
         assert done.returncode == 0, done.stdout + done.stderr
         assert pq.read_table(folder / "out" / "after" / "v.parquet").num_rows == NODES
         assert pq.read_table(folder / "out" / "after" / "new.parquet").num_rows == 20
+
+
+def test_a_job_that_begins_while_another_ends_keeps_its_lock(tmp_path, monkeypatch):
+    out, following = tmp_path / "out.parquet", ExitStack()
+
+    def delete_and_begin(space: Path) -> None:
+        shutil.rmtree(space)
+        following.enter_context(output_locked(out, "export", overwrite=True)).lock.check()
+
+    monkeypatch.setattr("figrl.serve.output.clear", delete_and_begin)
+    with output_locked(out, "export", overwrite=True):
+        pass
+    monkeypatch.undo()
+    [space] = tmp_path.iterdir()
+    with following:
+        assert (space / ".owner.json").exists()
+    assert not space.exists()

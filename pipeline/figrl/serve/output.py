@@ -193,11 +193,13 @@ def output_locked(
         lock = _lock(stack, space, out, purpose)
         try:
             yield Place(out, space, lock, overwrite, ours)
-            clear(space)
-        finally:
+        except BaseException:
             # After a refusal there is nothing to go on from.
-            if files.exists(space) and not files.list_prefix(space):
+            if not files.list_prefix(space):
                 files.delete(space)
+            raise
+        # Once it is deleted, a folder of this name is that of another job.
+        clear(space)
 
 
 def clear(space: Path) -> None:
