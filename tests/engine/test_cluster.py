@@ -185,6 +185,20 @@ def test_a_running_scheduler_is_used_and_left_alone(client):
     assert planned_memory(config, 10**9) == cluster_memory(client, 10**9)
 
 
+def test_news_for_all_clients_in_the_answer_of_the_scheduler_are_no_error(client, monkeypatch):
+    connected, tries = distributed.Client._ensure_connected, []
+
+    async def disturbed(self, timeout=None):
+        tries.append(self)
+        assert len(tries) > 1, "two messages in one"
+        await connected(self, timeout)
+
+    monkeypatch.setattr(distributed.Client, "_ensure_connected", disturbed)
+    with connect(ClusterConfig(scheduler=client.scheduler.address)) as used:
+        assert used.status == "running"
+    assert len(tries) >= 2
+
+
 def test_a_scheduler_that_does_not_answer_is_named():
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

@@ -31,6 +31,7 @@ from figrl.errors import ConfigError, ResourceError
 from figrl.units import human_bytes, memory_bytes, parse_memory
 
 _WORKER_WAIT_SECONDS = 60.0
+_CONNECT_TRIES = 5
 
 
 class LocalCluster(Options):
@@ -216,7 +217,7 @@ def connect(config: ClusterConfig, limit_bytes: int | None = None) -> Iterator[d
     security = config.security.load() if config.security is not None else None
     with target as cluster:
         try:
-            client = distributed.Client(cluster, set_as_default=False, security=security)
+            client = _client(cluster, security)
         except (OSError, TimeoutError, ValueError) as error:
             raise ResourceError(
                 f"No Dask scheduler answers at {cluster} ({error}). Start it, or correct the "
@@ -224,6 +225,15 @@ def connect(config: ClusterConfig, limit_bytes: int | None = None) -> Iterator[d
             ) from error
         with client:
             yield client
+
+
+def _client(cluster: Any, security: Security | None) -> distributed.Client:
+    for _ in range(_CONNECT_TRIES - 1):
+        # The scheduler's answer may come together with news for all clients, which Dask's client
+        # takes for an error of its own.
+        with suppress(AssertionError):
+            return distributed.Client(cluster, set_as_default=False, security=security)
+    return distributed.Client(cluster, set_as_default=False, security=security)
 
 
 @contextmanager
