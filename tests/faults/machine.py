@@ -129,7 +129,7 @@ _FAULTS = st.one_of(
     st.builds(Fault, st.just("the disk is gone"), _TOUCHES, st.booleans()),
     st.builds(Fault, st.just("killed"), _TOUCHES, st.booleans()),
 )
-_OUTS = st.sampled_from(["v", "v.parquet"])
+_OUTS = st.sampled_from(["folder", "file.parquet"])
 _PICK = st.integers(0, 99)
 
 
@@ -144,7 +144,6 @@ class StoreMachine(RuleBasedStateMachine):
         self.place = Place(self.world.folder / "inputs", folder)
         self.model = Model()
         self.outputs: dict[str, Vectors | None] = {}
-        self.unfinished: set[str] = set()
         self.reader: tuple[Embedding, Vectors] | None = None
         self.world.counts["examples"] += 1
 
@@ -323,12 +322,11 @@ class StoreMachine(RuleBasedStateMachine):
         found = jobs.table_vectors(pq.read_table(path)) if path.exists() else None
         if done:
             assert found == wanted
-            left = [] if out in self.unfinished else list(path.parent.glob(f".{out}.*"))
+            left = list(path.parent.glob(f".*{out}.*"))
             assert left == [], f"left beside the output: {left}"
         else:
-            self.unfinished.add(out)
             # A folder is gone for a moment before the new one takes its place.
-            gone = [None] if out == "v" else []
+            gone = [None] if out == "folder" else []
             assert found in (wanted, self.outputs.get(out), *gone)
         self.outputs[out] = found
 

@@ -152,7 +152,7 @@ def in_process_client(folder: Path) -> distributed.Client:
         processes=False,
         n_workers=1,
         threads_per_worker=2,
-        dashboard_address=None,
+        dashboard_address="127.0.0.1:0",
         local_directory=str(folder / "dask"),
         silence_logs=logging.CRITICAL,
     )

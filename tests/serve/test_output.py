@@ -257,3 +257,14 @@ def test_a_read_only_store_is_enough(learnt):
         assert done.returncode == 0, done.stdout + done.stderr
         assert pq.read_table(folder / "out" / "after" / "v.parquet").num_rows == NODES
         assert pq.read_table(folder / "out" / "after" / "new.parquet").num_rows == 20
+
+
+@pytest.mark.parametrize("name", ["v", "v[1].parquet"])
+def test_what_a_killed_job_left_beside_an_output_is_deleted(client, learnt, tmp_path, name):
+    for left in (f".{name}.0123abcd.tmp", f"..{name}.figrl.0123abcd.tmp"):
+        (tmp_path / left).mkdir()
+        (tmp_path / left / "part-000000.parquet").write_bytes(b"half")
+    (tmp_path / f".{name}.89abcdef.tmp").write_bytes(b"half")
+    (tmp_path / f".{name}.mine.tmp").write_bytes(b"of the user")
+    run("export", learnt, tmp_path / name, client)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [f".{name}.mine.tmp", name]

@@ -66,7 +66,7 @@ class WorkerState:
         number of cores. SciPy brings a BLAS of its own, and a worker may load it long after its
         first block.
         """
-        loaded = {name for name in ("numpy", "scipy.linalg") if name in sys.modules}
+        loaded = {"numpy", "scipy.linalg"} & sys.modules.keys()
         if loaded != self._limited_blas:
             threadpool_limits(limits=1)
             self._limited_blas = loaded
