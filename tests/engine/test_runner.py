@@ -420,3 +420,23 @@ def test_threads_of_one_worker_are_counted_apart(tmp_path, monkeypatch):
         thread.join(LONG)
     assert count_blocks_at_work(tmp_path / "marks") == 0
     assert sorted(path.name for path in mark.parent.iterdir()) == ["a.json", "b.json"]
+
+
+_LATE_BLAS = """
+from threadpoolctl import threadpool_info
+from figrl.engine.worker import worker_state
+
+with worker_state().block("ingest", None, "a"):
+    pass
+import scipy.linalg
+with worker_state().block("embed", None, "b"):
+    print([library["num_threads"] for library in threadpool_info()])
+"""
+
+
+def test_a_blas_that_is_loaded_after_the_first_block_has_one_thread_too() -> None:
+    asked = os.environ | {"OPENBLAS_NUM_THREADS": "2"}
+    command = [sys.executable, "-c", _LATE_BLAS]
+    found = subprocess.run(command, env=asked, capture_output=True, text=True, check=True)
+    # That of NumPy and that of SciPy.
+    assert found.stdout == "[1, 1]\n"

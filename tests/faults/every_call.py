@@ -54,7 +54,12 @@ class Calls:
     """Counts calls below a folder, and has one of them meet a fault."""
 
     def __init__(self, folder: Path, fault: str | None, number: int) -> None:
-        self._folder, self._fault, self._number = str(folder), fault, number
+        self._folder = str(folder)
+        self.arm(fault, number)
+
+    def arm(self, fault: str | None, number: int) -> None:
+        """Count from the beginning; the call of a number, from 1 on, meets the fault."""
+        self._fault, self._number = fault, number
         self._broken: str | None = None
         self.kinds: list[str] = []
 
@@ -90,9 +95,8 @@ class Calls:
         if len(self.kinds) == self._number:
             if self._fault == "is killed":
                 os.kill(os.getpid(), signal.SIGKILL)
-            if self._fault == "fails for good":
-                self._broken = kind
-        if len(self.kinds) == self._number or kind == self._broken:
+            self._broken = {"fails for good": kind, "is gone": "all"}.get(self._fault or "")
+        if len(self.kinds) == self._number or self._broken in (kind, "all"):
             raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
 
 

@@ -275,3 +275,14 @@ def test_a_job_that_begins_while_another_ends_keeps_its_lock(tmp_path, monkeypat
     with following:
         assert (space / ".owner.json").exists()
     assert not space.exists()
+
+
+@pytest.mark.parametrize("name", ["v", "v[1].parquet"])
+def test_what_a_killed_job_left_beside_an_output_is_deleted(client, learnt, tmp_path, name):
+    for left in (f".{name}.0123abcd.tmp", f"..{name}.figrl.0123abcd.tmp"):
+        (tmp_path / left).mkdir()
+        (tmp_path / left / "part-000000.parquet").write_bytes(b"half")
+    (tmp_path / f".{name}.89abcdef.tmp").write_bytes(b"half")
+    (tmp_path / f".{name}.mine.tmp").write_bytes(b"of the user")
+    run("export", learnt, tmp_path / name, client)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [f".{name}.mine.tmp", name]

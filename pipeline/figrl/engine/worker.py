@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import resource
+import sys
 import threading
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager, suppress
@@ -44,7 +45,7 @@ class WorkerState:
         self._opened: dict[Hashable, Any] = {}
         self.at_work: dict[int, tuple[str, Path | None]] = {}
         self.abandoned: set[str] = set()
-        self._blas_is_limited = False
+        self._limited_blas: set[str] = set()
 
     @contextmanager
     def block(self, key: str, mark: Path | None, attempt: str) -> Iterator[None]:
@@ -59,14 +60,16 @@ class WorkerState:
             del self.at_work[threading.get_ident()]
 
     def limit_blas_threads(self) -> None:
-        """Limit BLAS to one thread, once per process: Dask's threads are the parallelism.
+        """Limit BLAS to one thread: Dask's threads are the parallelism.
 
         It also makes the order of BLAS's sums, and so the bits of the result, independent of the
-        number of cores.
+        number of cores. SciPy brings a BLAS of its own, and a worker may load it long after its
+        first block.
         """
-        if not self._blas_is_limited:
+        loaded = {"numpy", "scipy.linalg"} & sys.modules.keys()
+        if loaded != self._limited_blas:
             threadpool_limits(limits=1)
-            self._blas_is_limited = True
+            self._limited_blas = loaded
 
     def buffer(self, name: str, shape: tuple[int, int]) -> Floats:
         """Return an array that this thread may use until it asks for the same name again."""

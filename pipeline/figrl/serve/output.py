@@ -126,6 +126,8 @@ class Place:
         `work` holds its marks, `parts` its parts.
         """
         self.check_free(work)
+        for place in (self.path, self.space):
+            files.delete_left_beside(place)
         for other in files.list_prefix(self.space):
             # Left by a killed job with other input or options: nobody else works here.
             if other not in (work, parts, *parts.parents):

@@ -8,6 +8,7 @@ functions.
 from __future__ import annotations
 
 import ctypes
+import glob
 import hashlib
 import json
 import os
@@ -290,6 +291,15 @@ def append_line(path: Path, line: str, *, durable: bool = False) -> None:
 def list_temporary(folder: Path) -> list[Path]:
     """What killed processes left directly below a prefix: objects half written or half deleted."""
     return sorted(folder.glob(".*.tmp"))
+
+
+def delete_left_beside(path: Path) -> None:
+    """Delete what killed processes left beside an object: half written or half deleted ones."""
+    for left in path.parent.glob(f".{glob.escape(path.name)}.{'[0-9a-f]' * 8}.tmp"):
+        if left.is_dir():
+            shutil.rmtree(left, ignore_errors=True)
+        else:
+            left.unlink(missing_ok=True)
 
 
 def modified_time(path: Path) -> float:
