@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,9 +20,10 @@ from figrl.engine.session import Session
 from figrl.engine.stage import Memory
 from figrl.errors import ResourceError
 from figrl.ingestion.build import build_graph
-from figrl.ingestion.ingest import ingest_identity, inspect_files
+from figrl.ingestion.ingest import ingest_identity
+from figrl.ingestion.inputs import Edges, inspect_files, read_input
 from figrl.ingestion.options import IngestOptions
-from figrl.ingestion.sources import SourceFile, find_files
+from figrl.ingestion.sources import SourceFile
 from figrl.learn.spec import EmbedSpec
 from figrl.serve.delivery import deliver, rows_of_parts
 from figrl.serve.embedding import Embedding, facts_html, open_store
@@ -157,7 +157,7 @@ def fold_in(
 
 def run_fold_in(
     store: PathLike,
-    edges: PathLike | Sequence[PathLike],
+    edges: Edges,
     out: Path,
     config: FoldInOptions,
     session: Session,
@@ -165,25 +165,26 @@ def run_fold_in(
     run: str | None = None,
     overwrite: bool = False,
 ) -> dict[str, Any]:
-    """Fold in new nodes and return a report; see `fold_in`."""
+    """Fold in new nodes and return a report; see `figrl.fold_in`."""
     started = time.perf_counter()
     embedding = open_store(store).embedding(run)
-    files = find_files(edges)
-    given = [edges] if isinstance(edges, str | os.PathLike) else edges
-    out = check_output(out, store=store, inputs=[*given, *files])
-    rejected = quarantine_of(out, files)
     job = FoldIn(embedding, config).with_side()
+    given = read_input(edges, job.reading, new_nodes=True)
+    out = check_output(out, store=store, inputs=[*given.given, *given.files])
+    rejected = quarantine_of(out, given.files)
     with output_locked(out, "fold-in", overwrite=overwrite) as place, session.open() as client:
         memory = session.memory(client)
         job.check_memory(memory)
-        sources = job.inspect(client, files)
-        read = ingest_identity(sources, job.reading)
-        identity = digest([read, job.config.significant(), embedding.run])
-        folder = place.space / f"fold-in-{identity}"
-        parts = folder / "parts"
-        place.begin(folder, parts)
-        runner = ClusterRunner(client, folder / "marks", session.monitor)
-        counts = job.run(runner, sources, memory, parts)
+        scratch = place.space / "edges"
+        with given.opened(client, scratch, session.monitor) as sources:
+            job.check_ids(sources)
+            read = ingest_identity(sources, job.reading)
+            identity = digest([read, job.config.significant(), embedding.run])
+            folder = place.space / f"fold-in-{identity}"
+            parts = folder / "parts"
+            place.begin(folder, parts, keep=scratch)
+            runner = ClusterRunner(client, folder / "marks", session.monitor)
+            counts = job.run(runner, sources, memory, parts)
         quarantine = keep_quarantine(folder, rejected)
         schema = vectors_schema(embedding.graph, embedding.dim)
         deliver(runner, place, parts, schema, _rows_folded(runner))
@@ -244,13 +245,17 @@ class FoldIn:
     def inspect(self, client: distributed.Client, files: Sequence[str]) -> list[SourceFile]:
         """Sniff files of new edges; their ids have to be of the graph's kind."""
         sources = inspect_files(client, files, self.reading)
+        self.check_ids(sources)
+        return sources
+
+    def check_ids(self, sources: Sequence[SourceFile]) -> None:
+        """Refuse ids that are not of the graph's kind."""
         expected = self.embedding.graph.id_kind
         for source in sources:
             # Text is read as ids of the graph's kind, whatever it looks like.
             if source.typed:
                 remedy = "Cast the id columns to the type of the graph's."
-                check_id_kind(source.path, source.id_kind, expected, remedy=remedy)
-        return sources
+                check_id_kind(source.name, source.id_kind, expected, remedy=remedy)
 
     def run(
         self,
