@@ -3,8 +3,9 @@
 Examples
 --------
 >>> import figrl
->>> figrl.ingest("edges/", store="store")  # doctest: +SKIP
->>> figrl.embed("store", dim=64).vectors  # doctest: +SKIP
+>>> run = figrl.embed([(1, 2), (2, 3), (3, 1), (3, 4)], dim=2)
+>>> run.vectors.shape
+(4, 2)
 """
 
 from __future__ import annotations
@@ -13,17 +14,16 @@ from importlib import import_module, metadata
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from figrl.analyze.clusters import find_clusters
-    from figrl.analyze.holes import find_holes
-    from figrl.api import embed, ingest
+    from figrl.api.calls import embed, fold_in, ingest
+    from figrl.api.embedding import Embedding, StoreView, open_store
+    from figrl.api.folding import FoldedNodes
+    from figrl.api.others import export, find_clusters, find_holes, neighbors, verify
     from figrl.nightly.reindex import run_reindex
-    from figrl.serve.embedding import Embedding, StoreView, open_store
-    from figrl.serve.export import export
-    from figrl.serve.fold_in import FoldedNodes, fold_in
-    from figrl.serve.neighbors import neighbors
+    from figrl.serve.compare import Comparison
     from figrl.store.graph import Graph
 
 __all__ = [
+    "Comparison",
     "Embedding",
     "FoldedNodes",
     "Graph",
@@ -43,15 +43,12 @@ __all__ = [
 __version__ = metadata.version("figrl")
 
 _MODULES = {
-    "analyze.clusters": ("find_clusters",),
-    "analyze.holes": ("find_holes",),
-    "api": ("embed", "ingest"),
+    "api.calls": ("embed", "fold_in", "ingest"),
+    "api.embedding": ("Embedding", "StoreView", "open_store"),
+    "api.folding": ("FoldedNodes",),
+    "api.others": ("export", "find_clusters", "find_holes", "neighbors", "verify"),
     "nightly.reindex": ("run_reindex",),
-    "serve.export": ("export",),
-    "serve.embedding": ("Embedding", "StoreView", "open_store"),
-    "serve.fold_in": ("FoldedNodes", "fold_in"),
-    "serve.neighbors": ("neighbors",),
-    "serve.verify": ("verify",),
+    "serve.compare": ("Comparison",),
     "store.graph": ("Graph",),
 }
 

@@ -9,11 +9,9 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import distributed
-import pyarrow as pa
-import pyarrow.parquet as pq
 from pydantic import Field
 
-from figrl.config import Options, make_options
+from figrl.config import Options
 from figrl.engine.cluster import ClusterMemory
 from figrl.engine.runner import ClusterRunner
 from figrl.engine.session import Session
@@ -26,7 +24,7 @@ from figrl.ingestion.options import IngestOptions
 from figrl.ingestion.sources import SourceFile
 from figrl.learn.spec import EmbedSpec
 from figrl.serve.delivery import deliver, rows_of_parts
-from figrl.serve.embedding import Embedding, facts_html, open_store
+from figrl.serve.embedding import Embedding, open_store
 from figrl.serve.export import vectors_schema
 from figrl.serve.fold_blocks import BLOCK_ROWS, fold_memory, fold_stages
 from figrl.serve.fold_entries import FoldTask
@@ -75,84 +73,6 @@ class FoldInOptions(Options):
         description="With smoothing: rounds in which linked new nodes propagate their vectors to "
         "each other; 1: such edges have no effect.",
     )
-
-
-@dataclass(frozen=True)
-class FoldedNodes:
-    """New nodes that were given vectors.
-
-    Attributes
-    ----------
-    path : Path
-        Parquet file or folder with the columns ``id``, ``side`` where nodes have sides, and
-        ``vector``.
-    counts : dict
-        Nodes folded in, and edges and nodes that were left out, by reason.
-    """
-
-    path: Path
-    counts: dict[str, int]
-
-    def table(self) -> pa.Table:
-        """Read the vectors."""
-        return pq.read_table(self.path)
-
-    def _facts(self) -> dict[str, str]:
-        return {name.replace("_", " "): f"{value:,}" for name, value in self.counts.items()}
-
-    def __repr__(self) -> str:
-        facts = ", ".join(f"{name} {value}" for name, value in self._facts().items())
-        return f"<FoldedNodes {self.path}: {facts}>"
-
-    def _repr_html_(self) -> str:
-        return facts_html(str(self.path), self._facts())
-
-
-def fold_in(
-    store: PathLike,
-    edges: PathLike | Sequence[PathLike],
-    *,
-    out: PathLike,
-    run: str | None = None,
-    overwrite: bool = False,
-    client: distributed.Client | None = None,
-    memory_limit: str | int | None = None,
-    **options: Any,
-) -> FoldedNodes:
-    """Compute vectors of new nodes from their edges to known ones; nothing is learnt again.
-
-    Parameters
-    ----------
-    store : path
-    edges : path or sequence of paths
-        Files, folders or glob patterns of edges: new node, known node, and optionally a weight.
-    out : path
-        One Parquet file if it ends in ``.parquet``, else a folder of them.
-    run : str, optional
-        By default the published run.
-    overwrite : bool
-        Whether `out` may be replaced, if figrl wrote it.
-    client : distributed.Client, optional
-        By default Dask's current client, or that of a new local cluster.
-    memory_limit : str or int, optional
-        Memory that each worker process may use, such as ``"2GB"``.
-    **options
-        Fields of `figrl.serve.fold_in.FoldInOptions`: ``side``, ``source``, ``target``,
-        ``weight``, ``on_bad_edges``, ``degrees``, ``known``, ``rounds``.
-
-    Returns
-    -------
-    FoldedNodes
-
-    Examples
-    --------
-    >>> new = figrl.fold_in("store", "new-edges.parquet", out="new.parquet")  # doctest: +SKIP
-    >>> new.table().to_pandas()  # doctest: +SKIP
-    """
-    session = Session(client, memory_limit)
-    config = make_options(FoldInOptions, options)
-    report = run_fold_in(store, edges, Path(out), config, session, run=run, overwrite=overwrite)
-    return FoldedNodes(Path(report["out"]), report["counts"])
 
 
 def run_fold_in(
