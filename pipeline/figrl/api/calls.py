@@ -7,34 +7,26 @@ fields of its model (`IngestOptions`, `EmbedOptions`, `FoldInOptions`), with the
 
 from __future__ import annotations
 
-import glob
-import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Literal
 
 import distributed
 
-from figrl.api.embedding import Embedding, StoreView, open_store
+from figrl.api.embedding import Embedding
 from figrl.api.folding import FoldedNodes, fold_into
+from figrl.api.graphs import embed_graph, ingest_into, known_graph, store_at
 from figrl.api.progress import showing
-from figrl.api.temporary import TemporaryFolder
-from figrl.api.words import STOPPED_WITHOUT_STORE, in_python
+from figrl.api.words import in_python
 from figrl.config import Model, make_options
 from figrl.engine.session import Session
-from figrl.errors import ConfigError
-from figrl.ingestion.ingest import run_ingest
 from figrl.ingestion.inputs import Edges
 from figrl.ingestion.options import IngestOptions
 from figrl.learn.spec import EmbedOptions, Representation
-from figrl.nightly.embed import embed_store
 from figrl.serve import embedding as serve
 from figrl.serve.fold_in import FoldInOptions
-from figrl.store.files import exists
-from figrl.store.graph import Graph, open_graph
-from figrl.store.layout import PathLike, existing_store, store_paths
+from figrl.store.graph import Graph
+from figrl.store.layout import PathLike
 from figrl.store.sides import GraphKind, Side
 
 
@@ -115,8 +107,8 @@ def ingest(
     {'source': 2, 'target': 2}
     """
     options = _options(IngestOptions, locals())
-    with showing(progress, "ingest") as monitor, _store(store, client) as (place, keep):
-        return _ingest(edges, place, options, Session(client, memory_limit, monitor), keep)
+    with showing(progress, "ingest") as monitor, store_at(store, client) as (place, keep):
+        return ingest_into(edges, place, options, Session(client, memory_limit, monitor), keep)
 
 
 @in_python
@@ -191,19 +183,17 @@ def embed(
     options = _options(EmbedOptions, locals())
     if graph is None and store is None:
         raise TypeError("embed needs a graph, a store or edges, such as embed('store').")
-    known = _known_graph(graph, store)
+    known = known_graph(graph, store)
     call = "ingest and embed" if known is None else "embed"
     with showing(progress, call) as monitor:
         if known is not None:
             session = Session(client, memory_limit, monitor)
-            return _embed(*known, options, session, publish=publish)
-        with (
-            _store(store, client) as (place, keep),
-            Session(client, memory_limit).open() as used,
-        ):
-            session = Session(used, memory_limit, monitor)
-            made = _ingest(graph, place, IngestOptions(), session, keep)
-            return _embed(place, made, options, session, publish=publish)
+            return embed_graph(*known, options, session, publish=publish)
+        session = Session(client, memory_limit, monitor)
+        with store_at(store, client) as (place, keep), session.open() as used:
+            session = replace(session, client=used)
+            made = ingest_into(graph, place, IngestOptions(), session, keep)
+            return embed_graph(place, made, options, session, publish=publish)
 
 
 @in_python
@@ -280,64 +270,3 @@ def fold_in(
 def _options(model: type[Model], given: Mapping[str, Any]) -> Model:
     """Options of a call, from its arguments."""
     return make_options(model, {name: given[name] for name in model.model_fields})
-
-
-def _known_graph(graph: Any, store: PathLike | None) -> tuple[Path, Graph] | None:
-    """Store and graph of what was given; None if it is edges."""
-    if isinstance(graph, Graph):
-        place, known = graph.store, graph
-    elif isinstance(graph, serve.StoreView):
-        place, known = graph.paths.root, graph.graph
-    elif graph is None or (isinstance(graph, str | os.PathLike) and _is_store(graph)):
-        paths = existing_store(store if graph is None else graph)  # type: ignore[arg-type]
-        return paths.root, open_graph(paths)
-    else:
-        return None
-    if store is not None:
-        raise ConfigError(f"The graph is in a store, {place}: leave --store out.")
-    return place, known
-
-
-def _is_store(path: PathLike) -> bool:
-    """Whether a path is that of a store, or of nothing, and not of edge files."""
-    if exists(store_paths(path).graphs if Path(path).suffix == "" else Path(path) / "graph"):
-        return True
-    return not exists(Path(path)) and not glob.has_magic(os.fspath(path))
-
-
-@contextmanager
-def _store(
-    store: PathLike | None, client: distributed.Client | None
-) -> Iterator[tuple[Path, TemporaryFolder | None]]:
-    """The store that was given, or a temporary one, with what keeps it."""
-    if store is not None:
-        yield Path(store), None
-        return
-    keep = TemporaryFolder()
-    keep.check_seen_by(client)
-    try:
-        yield keep.path, keep
-    except KeyboardInterrupt:
-        raise KeyboardInterrupt(STOPPED_WITHOUT_STORE) from None
-
-
-def _ingest(
-    edges: Any,
-    store: Path,
-    options: IngestOptions,
-    session: Session,
-    keep: TemporaryFolder | None,
-) -> Graph:
-    report = run_ingest(edges, store, options, session)
-    return replace(open_graph(existing_store(store), report["graph_version"]), keep=keep)
-
-
-def _embed(
-    store: Path, graph: Graph, options: EmbedOptions, session: Session, *, publish: bool | None
-) -> Embedding:
-    report = embed_store(store, options, session, publish=publish, version=graph.version)
-    run = open_store(store).embedding(report["run"])
-    return replace(run, graph=replace(run.graph, keep=graph.keep))
-
-
-__all__ = ["Embedding", "FoldedNodes", "StoreView", "embed", "fold_in", "ingest", "open_store"]

@@ -74,7 +74,8 @@ def dask_frame(embedding: Embedding) -> Any:
 def _flat_frame(start: int, embedding: Embedding, step: int) -> Any:
     stop = min(start + step, embedding.graph.nodes)
     frame = frame_between(embedding, start, stop).reset_index()
-    return frame.rename(columns=str)
+    frame.columns = [str(name) for name in frame.columns]
+    return frame
 
 
 def xarray_of(embedding: Embedding) -> Any:
