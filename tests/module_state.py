@@ -22,7 +22,7 @@ CONTAINERS = re.compile(
     "|np[.](arange|array|asarray|empty|full|linspace|ones|zeros)"
 )
 IMMUTABLE = re.compile(
-    "Field|Path|TypeVar|bool|bytes|float|frozenset|get_args|getattr|int|len|max|metadata[.]version|min"
+    "Field|ParamSpec|Path|TypeVar|bool|bytes|float|frozenset|get_args|getattr|int|len|max|metadata[.]version|min"
     "|map|range|zip|[A-Z_]+[.](split(lines)?|strip)|re[.]compile|str|sum|tuple|click[.](Choice|FloatRange|IntRange|Path|option)"
     "|(functools[.])?partial|BloscCodec|ZstdCodec|math[.][a-z]+|np[.](dtype|finfo|iinfo|u?int[0-9]+|float[0-9]+)"
     "|pa[.][a-z0-9_]+|types[.]MappingProxyType"

@@ -3,8 +3,9 @@
 Examples
 --------
 >>> import figrl
->>> figrl.ingest("edges/", store="store")  # doctest: +SKIP
->>> figrl.embed("store", dim=64).vectors  # doctest: +SKIP
+>>> run = figrl.embed([(1, 2), (2, 3), (3, 1), (3, 4)], dim=2)
+>>> run.vectors.shape
+(4, 2)
 """
 
 from __future__ import annotations
@@ -15,15 +16,18 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from figrl.analyze.clusters import find_clusters
     from figrl.analyze.holes import find_holes
-    from figrl.api import embed, ingest
+    from figrl.api.calls import embed, fold_in, ingest
+    from figrl.api.embedding import Embedding, StoreView, open_store
+    from figrl.api.folding import FoldedNodes
     from figrl.nightly.reindex import run_reindex
-    from figrl.serve.embedding import Embedding, StoreView, open_store
+    from figrl.serve.compare import Comparison
     from figrl.serve.export import export
-    from figrl.serve.fold_in import FoldedNodes, fold_in
     from figrl.serve.neighbors import neighbors
+    from figrl.serve.verify import verify
     from figrl.store.graph import Graph
 
 __all__ = [
+    "Comparison",
     "Embedding",
     "FoldedNodes",
     "Graph",
@@ -45,22 +49,29 @@ __version__ = metadata.version("figrl")
 _MODULES = {
     "analyze.clusters": ("find_clusters",),
     "analyze.holes": ("find_holes",),
-    "api": ("embed", "ingest"),
+    "api.calls": ("embed", "fold_in", "ingest"),
+    "api.embedding": ("Embedding", "StoreView", "open_store"),
+    "api.folding": ("FoldedNodes",),
     "nightly.reindex": ("run_reindex",),
+    "serve.compare": ("Comparison",),
     "serve.export": ("export",),
-    "serve.embedding": ("Embedding", "StoreView", "open_store"),
-    "serve.fold_in": ("FoldedNodes", "fold_in"),
     "serve.neighbors": ("neighbors",),
     "serve.verify": ("verify",),
     "store.graph": ("Graph",),
 }
+
+_JOBS_CALL_THEM = ("export", "find_clusters", "find_holes", "neighbors", "verify")
+"""Calls that the command shares: from Python, their errors name arguments."""
 
 
 def __getattr__(name: str) -> Any:
     """Import a call when it is first used: a worker loads only the room of its task."""
     for module, names in _MODULES.items():
         if name in names:
-            return getattr(import_module(f"figrl.{module}"), name)
+            found = getattr(import_module(f"figrl.{module}"), name)
+            if name in _JOBS_CALL_THEM:
+                return import_module("figrl.api.words").in_python(found)
+            return found
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -27,6 +27,10 @@ class FigrlError(Exception):
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.message,)
 
+    def reworded(self, message: str) -> FigrlError:
+        """The same error in other words."""
+        return type(self)(message)
+
 
 class ConfigError(FigrlError):
     """An option, a configuration file or a call is wrong."""

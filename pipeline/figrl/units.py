@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import html
+import math
+from collections.abc import Mapping, Sequence
+
 from dask.utils import parse_bytes
 
 from figrl.errors import ConfigError
@@ -59,3 +63,36 @@ def human_seconds(seconds: float) -> str:
         return f"{minutes} min {rest:02d} s"
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes:02d} min"
+
+
+def facts_html(caption: str, facts: Mapping[str, str], picture: str = "") -> str:
+    """Names and values as the HTML table that a notebook shows, and a picture below it."""
+    rows = "".join(
+        f"<tr><th style='text-align:left'>{html.escape(name)}</th>"
+        f"<td style='text-align:left'>{html.escape(value)}</td></tr>"
+        for name, value in facts.items()
+    )
+    return f"<table><caption>{html.escape(caption)}</caption>{rows}</table>{picture}"
+
+
+def bars_svg(values: Sequence[float], title: str) -> str:
+    """A small picture of numbers as bars, negative ones below the line, with its title."""
+    shown = [value for value in values if math.isfinite(value)]
+    if not shown:
+        return ""
+    width, height = 320.0, 60.0
+    top, bottom = max(0.0, *shown), min(0.0, *shown)
+    scale = height / ((top - bottom) or 1.0)
+    step = width / len(shown)
+    bars = "".join(
+        f'<rect x="{i * step:.1f}" y="{(top - max(value, 0.0)) * scale:.1f}" '
+        f'width="{max(step * 0.8, 0.5):.1f}" height="{abs(value) * scale:.1f}" '
+        f'fill="{"#4269d0" if value >= 0 else "#ff725c"}"/>'
+        for i, value in enumerate(shown)
+    )
+    name = html.escape(title)
+    return (
+        f'<div><svg viewBox="0 0 {width:g} {height:g}" width="{width:g}" height="{height:g}" '
+        f'role="img" aria-label="{name}"><title>{name}</title>{bars}</svg>'
+        f"<br/><small>{name}</small></div>"
+    )

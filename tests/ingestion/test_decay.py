@@ -184,13 +184,13 @@ def test_bad_times_are_bad_rows(tmp_path: Path, client: distributed.Client) -> N
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"time": "at"}, r"--time and --half-life belong together.*Give both or none"),
-        ({"half_life": "30d"}, r"--time and --half-life belong together"),
-        ({"as_of": "2026-01-01"}, r"--as-of is the time up to which ages are counted: give --time"),
-        ({"time": "at", "half_life": "30x"}, r"--half-life is '30x': write a positive number"),
-        ({"time": "at", "half_life": "0d"}, r"--half-life is '0d': write a positive number"),
-        ({"time": "at", "half_life": "1d", "as_of": "soon"}, r"--as-of is 'soon'.*Write a date"),
-        ({"time": "at", "half_life": 5, "as_of": "2026-01-01"}, r"--as-of is '2026-01-01'.*number"),
+        ({"time": "at"}, r"time and half_life belong together.*Give both or none"),
+        ({"half_life": "30d"}, r"time and half_life belong together"),
+        ({"as_of": "2026-01-01"}, r"as_of is the time up to which ages are counted: give time"),
+        ({"time": "at", "half_life": "30x"}, r"half_life is '30x': write a positive number"),
+        ({"time": "at", "half_life": "0d"}, r"half_life is '0d': write a positive number"),
+        ({"time": "at", "half_life": "1d", "as_of": "soon"}, r"as_of is 'soon'.*Write a date"),
+        ({"time": "at", "half_life": 5, "as_of": "2026-01-01"}, r"as_of is '2026-01-01'.*number"),
     ],
 )
 def test_wrong_options_are_refused(tmp_path: Path, options: dict[str, Any], message: str) -> None:

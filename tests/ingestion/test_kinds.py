@@ -187,7 +187,7 @@ def test_the_hint_knows_the_columns_of_all_files(
 def test_an_unknown_kind_is_refused(tmp_path: Path, client: distributed.Client) -> None:
     import figrl
 
-    with pytest.raises(ConfigError, match=r"--kind is 'mixed'.*undirected.*bipartite.*directed"):
+    with pytest.raises(ConfigError, match=r"kind is 'mixed'.*undirected.*bipartite.*directed"):
         figrl.ingest(tmp_path / "e", store=tmp_path / "store", client=client, kind="mixed")
 
 

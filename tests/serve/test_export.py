@@ -100,7 +100,7 @@ class TestEmbeddingInANotebook:
 
     def test_objects_show_themselves(self, words):
         run, store = words
-        assert repr(run).startswith(f"<Embedding: run {run.run}, nodes 9, edges 36, dimensions 3")
+        assert repr(run).startswith(f"<Embedding {run.run}: 9 nodes x 3 dimensions")
         assert "<table>" in run._repr_html_()
         opened = open_store(store)
         assert f"current {run.run}" in repr(opened)

@@ -146,7 +146,7 @@ def test_only_what_figrl_wrote_is_replaced(client, learnt, tmp_path, kind, name)
     foreign(kind, out)
     before = contents(tmp_path)
     for job in JOBS:
-        with pytest.raises(ConfigError, match=r"was not written by figrl.*another --out"):
+        with pytest.raises(ConfigError, match=r"was not written by figrl.*another out"):
             run(job, learnt, out, client, overwrite=True)
     assert {k: v for k, v in contents(tmp_path).items() if k != str(tmp_path)} == {
         k: v for k, v in before.items() if k != str(tmp_path)

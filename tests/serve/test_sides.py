@@ -155,7 +155,7 @@ def test_undirected_graphs_have_no_sides(client, tmp_path):
         run.lookup([1], side="source")
     with pytest.raises(ConfigError, match=message.format("among")):
         figrl.neighbors(tmp_path / "store", [1], among="target")
-    with pytest.raises(ConfigError, match=message.format("--side")):
+    with pytest.raises(ConfigError, match=message.format("side")):
         figrl.fold_in(
             tmp_path / "store", path, out=tmp_path / "v.parquet", side="target", client=client
         )

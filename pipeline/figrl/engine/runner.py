@@ -171,6 +171,25 @@ def map_on_workers(
     return [found[block.key] for block in blocks]
 
 
+def compute_parts(
+    client: distributed.Client, parts: Sequence[Any], name: str, monitor: Monitor
+) -> list[Any]:
+    """Compute lazy parts of a Dask collection on the workers; return what each returns."""
+    result = StageResult(name, len(parts))
+    monitor.started(result)
+    started = time.perf_counter()
+    futures = client.compute(list(parts))
+    try:
+        for number, future in enumerate(futures):
+            result.stats[str(number)] = {"part": _outcome(future, name)}
+            result.seconds = time.perf_counter() - started
+            monitor.advanced(result)
+    finally:
+        client.cancel(futures)
+    monitor.finished(result)
+    return [stats["part"] for stats in result.stats.values()]
+
+
 def _completed(
     client: distributed.Client, stage: Stage, blocks: Sequence[Block], marks: Sequence[Path | None]
 ) -> Generator[Outcome, None, None]:
@@ -251,10 +270,9 @@ def _wait_for_none(
             time.sleep(_POLL_SECONDS)
 
 
-def _outcome(future: distributed.Future[Any], stage_name: str) -> Outcome:
+def _outcome(future: distributed.Future[Any], stage_name: str) -> Any:
     try:
-        outcome: Outcome = future.result()
-        return outcome
+        return future.result()
     except KilledWorker as error:
         raise ResourceError(
             f"A block of stage '{stage_name}' was on a worker that died, several times over "

@@ -40,8 +40,8 @@ class Quarantine:
         if self.fail:
             shown = ", ".join(f"{name} {value!r}" for name, value in values.items())
             problem = f"{reason} ({shown})" if shown else reason
-            raise bad_row(self.piece.file.path, row, problem, _REMEDY + ".")
-        self.rows.append({"file": self.piece.file.path, "row": row, "reason": reason, **values})
+            raise bad_row(self.piece.file.name, row, problem, _REMEDY + ".")
+        self.rows.append({"file": self.piece.file.name, "row": row, "reason": reason, **values})
 
     def write(self, path: Path) -> None:
         """Write the bad rows beside the graph, if there are any."""
@@ -77,7 +77,7 @@ def check_edges(
         ids, wrong = _as_ids(column, kind)
         if not strict_ids and wrong.any() and pa.types.is_large_string(column.type):
             at = int(wrong.argmax())
-            place = f"{quarantine.piece.file.path}, row {batch.row_number(at)}"
+            place = f"{quarantine.piece.file.name}, row {batch.row_number(at)}"
             raise IdTypeChangedError(f"{place}: {column[at].as_py()!r}")
         columns.append(ids)
         problems.append((_mask(column.is_null()), f"the {name} id is missing"))

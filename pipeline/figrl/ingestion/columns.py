@@ -237,8 +237,8 @@ class Table:
 
 def _not_taken(name: str) -> str:
     return (
-        f"Column '{name}' holds numbers and was not taken for weights: --weight {name} takes it, "
-        "--weight none says that it is none."
+        f"Column '{name}' holds numbers and was not taken for weights: --weight '{name}' takes "
+        "it, --weight none says that it is none."
     )
 
 

@@ -52,12 +52,21 @@ class Head:
 
 @dataclass(frozen=True, kw_only=True)
 class SourceFile(Head):
-    """One input file; `kind` is the name of its format."""
+    """One input file.
+
+    `kind`: name of its format. `stands_for`: what the user gave, where that was no file.
+    """
 
     path: str
     kind: str
     fingerprint: str
     size_bytes: int
+    stands_for: str | None = None
+
+    @property
+    def name(self) -> str:
+        """What errors call it."""
+        return self.stands_for or self.path
 
     @property
     def compressed(self) -> bool:

@@ -1,4 +1,4 @@
-"""The call of ingest: from the names of files to the manifest of a stored graph."""
+"""The call of ingest: from edges in any form to the manifest of a stored graph."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 
 import distributed
 
-from figrl.engine.runner import ClusterRunner, map_on_workers
+from figrl.engine.runner import ClusterRunner
 from figrl.engine.session import Session
 from figrl.ingestion.build import build_graph
 from figrl.ingestion.format import SourceFile
+from figrl.ingestion.inputs import Edges, read_input
 from figrl.ingestion.options import IngestOptions
-from figrl.ingestion.sources import find_files, inspect_file
 from figrl.store import layout
 from figrl.store.files import delete, digest, exists
 from figrl.store.layout import PathLike, StorePaths
@@ -23,14 +23,14 @@ _READING = 2
 
 
 def run_ingest(
-    edges: PathLike | Sequence[PathLike], store: PathLike, options: IngestOptions, session: Session
+    edges: Edges, store: PathLike, options: IngestOptions, session: Session
 ) -> dict[str, Any]:
     """Ingest and return the report; see `figrl.ingest`."""
     paths = layout.store_paths(store)
-    files = find_files(edges)
+    given = read_input(edges, options)
     with session.open() as client, paths.locked("ingest"):
-        sources = inspect_files(client, files, options)
-        version, done_before = ingest_graph(client, paths, sources, options, session)
+        with given.opened(client, paths.work / "edges", session.monitor) as sources:
+            version, done_before = ingest_graph(client, paths, sources, options, session)
         paths.set_latest_graph(version)
     manifest = layout.read_manifest(paths.graph(version))
     return {
@@ -61,7 +61,8 @@ def ingest_graph(
             "graph": facts,
             "config": options.significant(),
             "files": len(sources),
-            "sources": [source.path for source in sources],
+            "sources": [source.name for source in sources],
+            **({"from_memory": True} if any(source.stands_for for source in sources) else {}),
             "input_bytes": sum(source.size_bytes for source in sources),
             "created": round(time.time(), 3),
             "seconds": round(time.perf_counter() - started, 3),
@@ -76,10 +77,3 @@ def ingest_identity(sources: Sequence[SourceFile], options: IngestOptions) -> An
     """What identifies a stored graph: the input, and how it is read."""
     fingerprints = [source.fingerprint for source in sources]
     return [layout.FORMAT, options.significant(), fingerprints, _READING]
-
-
-def inspect_files(
-    client: distributed.Client, files: Sequence[str], options: IngestOptions
-) -> list[SourceFile]:
-    """Sniff every file, on the workers."""
-    return map_on_workers(client, inspect_file, [(path, options) for path in files])

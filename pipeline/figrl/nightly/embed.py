@@ -14,14 +14,21 @@ from figrl.serve.attempts import attempt
 from figrl.serve.embedding import StoreView
 from figrl.serve.publish import is_reindexed, note_published
 from figrl.serve.runs import describe_embed, run_embed
-from figrl.store.graph import open_graph
+from figrl.store.graph import Graph, open_graph
 from figrl.store.layout import PathLike, existing_store
 
 
 def embed_store(
-    store: PathLike, config: EmbedOptions, session: Session, *, publish: bool | None = None
+    store: PathLike,
+    config: EmbedOptions,
+    session: Session,
+    *,
+    publish: bool | None = None,
+    version: str | None = None,
 ) -> dict[str, Any]:
     """Learn a run, publish it and return a report; see `figrl.embed`.
+
+    `version`: the graph; by default the one that was ingested last.
 
     Raises
     ------
@@ -30,8 +37,8 @@ def embed_store(
     """
     paths = existing_store(store)
     if not publish or not is_reindexed(paths):
-        return run_embed(store, config, session, publish=publish)
-    graph = open_graph(paths)
+        return run_embed(store, config, session, publish=publish, version=version)
+    graph = open_graph(paths, version)
     make_spec(config, nodes=graph.nodes, mean_degree=graph.mean_degree)
     options = kept_options(paths)
     with session.open() as client, paths.locked("embed") as lock:
@@ -40,7 +47,7 @@ def embed_store(
         try:
             with attempt(paths, "embed") as made:
                 publisher = Publisher(options, session, client, paths, lock, made)
-                report = _publish(publisher, config)
+                report = _publish(publisher, config, open_graph(paths, version))
             code = 0
         except FigrlError as error:
             code = error.exit_code
@@ -51,9 +58,9 @@ def embed_store(
     return report
 
 
-def _publish(publisher: Publisher, config: EmbedOptions) -> dict[str, Any]:
+def _publish(publisher: Publisher, config: EmbedOptions, graph: Graph) -> dict[str, Any]:
     """Learn and publish, unless that was done."""
-    paths, graph = publisher.paths, open_graph(publisher.paths)
+    paths = publisher.paths
     published = StoreView(paths).embedding() if paths.current_run() else None
     night = name_input(graph, config, align=publisher.options.align)
     if published is not None and published.manifest.get("night") == night:

@@ -10,7 +10,8 @@ from typing import Any
 from figrl.engine.logs import logging_to
 from figrl.engine.session import Session
 from figrl.errors import ConfigError, FigrlError
-from figrl.ingestion.ingest import ingest_graph, inspect_files
+from figrl.ingestion.ingest import ingest_graph
+from figrl.ingestion.inputs import inspect_files
 from figrl.nightly.config import ReindexConfig, source_files
 from figrl.nightly.metrics import write_metrics
 from figrl.nightly.publishing import Publisher, PublishOptions, keep_options, name_input

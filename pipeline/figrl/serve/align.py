@@ -153,11 +153,11 @@ def rotate_block(task: AlignTask, block: int) -> Stats:
     cosine = unaligned = 0.0
     histogram = np.zeros(DRIFT_BINS, np.int64)
     for rows, new, old in _pairs(task, block):
-        cosines = _cosines(new @ rotation, old)
+        cosines = cosines_of(new @ rotation, old)
         drift[rows - start] = 1.0 - cosines
         known = ~np.isnan(cosines)
         cosine += float(cosines[known].sum())
-        unaligned += float(_cosines(new, old)[known].sum())
+        unaligned += float(cosines_of(new, old)[known].sum())
         histogram += np.histogram(cosines[known].clip(-1, 1), DRIFT_BINS, (-1.0, 1.0))[0]
     write_rows(open_zarr(task.folder / "drift"), start, drift)
     written = drift.nbytes
@@ -180,7 +180,7 @@ def rotate_block(task: AlignTask, block: int) -> Stats:
     }
 
 
-def _cosines(left: Floats, right: Floats) -> npt.NDArray[np.float64]:
+def cosines_of(left: Floats, right: Floats) -> npt.NDArray[np.float64]:
     """Cosine of each pair of rows; NaN where one of them is zero or not finite."""
     with np.errstate(invalid="ignore", over="ignore"):
         lengths = row_lengths(left) * row_lengths(right)

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import html
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from figrl.errors import BadInputError
-from figrl.serve.lookup import Ids, check_side, find_rows
+from figrl.serve.lookup import Ids, find_rows
+from figrl.serve.node_ids import NodeIds
 from figrl.serve.overlay import Overlay, open_overlay
 from figrl.serve.search import Metric
 from figrl.store.arrays import open_zarr
@@ -24,7 +22,7 @@ from figrl.store.layout import PathLike, StorePaths, check_finished, existing_st
 from figrl.store.lease import Lease
 from figrl.store.matrix import Floats, take_rows
 from figrl.store.sides import Side
-from figrl.units import human_bytes, human_seconds
+from figrl.units import bars_svg, facts_html, human_bytes, human_seconds
 
 if TYPE_CHECKING:
     import dask.array as da
@@ -96,15 +94,14 @@ class Embedding:
         certificate = self.manifest["certificate"]
         return None if certificate is None else np.asarray(certificate["eigenvalues"])
 
-    def ids(self, start: int = 0, stop: int | None = None, *, side: Side | None = None) -> pa.Array:
-        """Ids of the rows from `start` up to `stop`; by default all, which have to fit memory.
+    @property
+    def ids(self) -> NodeIds:
+        """Ids in the order of the rows of `vectors`, read when they are asked for.
 
-        With a side, rows are counted from its first; row 0 of the target side is row
-        ``graph.target_start`` of `vectors`.
+        ``ids[5]``, ``ids[:100]``, ``list(ids)``, ``np.asarray(ids)``; ``ids(side="target")`` are
+        those of a side, as an array of Arrow.
         """
-        check_side(self.graph, side)
-        first, end = self.graph.index.side_range(side)
-        return self.graph.index.ids_of(first + start, end if stop is None else first + stop)
+        return NodeIds(self.graph)
 
     def ids_at(self, rows: npt.NDArray[np.int64]) -> list[Any]:
         """Ids of some rows; nodes folded in since come after the learnt ones."""
@@ -189,21 +186,18 @@ class Embedding:
         }
 
     def __repr__(self) -> str:
-        facts = ", ".join(f"{name} {value}" for name, value in self._facts().items())
-        return f"<Embedding: {facts}>"
+        newer = "" if self.overlay is None else f", {len(self.overlay):,} folded in since"
+        return (
+            f"<Embedding {self.run}: {self.graph.nodes:,} nodes x {self.dim} dimensions, "
+            f"{self.manifest['spec']['representation']}{newer}>"
+        )
 
     def _repr_html_(self) -> str:
-        return facts_html("figrl embedding", self._facts())
-
-
-def facts_html(caption: str, facts: Mapping[str, str]) -> str:
-    """Names and values as the HTML table that a notebook shows."""
-    rows = "".join(
-        f"<tr><th style='text-align:left'>{html.escape(name)}</th>"
-        f"<td style='text-align:left'>{html.escape(value)}</td></tr>"
-        for name, value in facts.items()
-    )
-    return f"<table><caption>{html.escape(caption)}</caption>{rows}</table>"
+        values, name = self.eigenvalues, "Eigenvalues"
+        if values is None:
+            values, name = self.singular_values, "Singular values"
+        picture = bars_svg(values.tolist(), f"{name} by dimension")
+        return facts_html("figrl embedding", self._facts(), picture)
 
 
 def spectrum_facts(manifest: dict[str, Any]) -> dict[str, str]:
@@ -264,14 +258,24 @@ class StoreView:
             return Embedding(folder, graph, manifest, lease, open_overlay(folder))
         raise damaged(self.paths.run(name), "is not there, though it is the current run")
 
+    def _facts(self) -> dict[str, str]:
+        graph = self.graph
+        return {
+            "graph": graph.version,
+            "nodes": f"{graph.nodes:,}",
+            "edges": f"{graph.edges:,}",
+            "runs": f"{len(self.runs):,}",
+            "published run": self.paths.current_run() or "none",
+        }
+
     def __repr__(self) -> str:
-        current = self.paths.current_run() or "none"
-        return (
-            f"<Store {self.paths.root}: {self.graph!r}, {len(self.runs)} runs, current {current}>"
-        )
+        facts = ", ".join(f"{name} {value}" for name, value in self._facts().items())
+        return f"<Store {self.paths.root}: {facts}>"
 
     def _repr_html_(self) -> str:
-        return f"<pre>{html.escape(repr(self))}</pre>"
+        current = self.paths.current_run()
+        shown = "" if current is None else self.embedding(current)._repr_html_()
+        return facts_html(f"figrl store {self.paths.root}", self._facts()) + shown
 
 
 def open_store(store: PathLike) -> StoreView:

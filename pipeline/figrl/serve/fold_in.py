@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,23 +9,22 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import distributed
-import pyarrow as pa
-import pyarrow.parquet as pq
 from pydantic import Field
 
-from figrl.config import Options, make_options
+from figrl.config import Options
 from figrl.engine.cluster import ClusterMemory
 from figrl.engine.runner import ClusterRunner
 from figrl.engine.session import Session
 from figrl.engine.stage import Memory
 from figrl.errors import ResourceError
 from figrl.ingestion.build import build_graph
-from figrl.ingestion.ingest import ingest_identity, inspect_files
+from figrl.ingestion.ingest import ingest_identity
+from figrl.ingestion.inputs import Edges, inspect_files, read_input
 from figrl.ingestion.options import IngestOptions
-from figrl.ingestion.sources import SourceFile, find_files
+from figrl.ingestion.sources import SourceFile
 from figrl.learn.spec import EmbedSpec
 from figrl.serve.delivery import deliver, rows_of_parts
-from figrl.serve.embedding import Embedding, facts_html, open_store
+from figrl.serve.embedding import Embedding, open_store
 from figrl.serve.export import vectors_schema
 from figrl.serve.fold_blocks import BLOCK_ROWS, fold_memory, fold_stages
 from figrl.serve.fold_entries import FoldTask
@@ -77,87 +75,9 @@ class FoldInOptions(Options):
     )
 
 
-@dataclass(frozen=True)
-class FoldedNodes:
-    """New nodes that were given vectors.
-
-    Attributes
-    ----------
-    path : Path
-        Parquet file or folder with the columns ``id``, ``side`` where nodes have sides, and
-        ``vector``.
-    counts : dict
-        Nodes folded in, and edges and nodes that were left out, by reason.
-    """
-
-    path: Path
-    counts: dict[str, int]
-
-    def table(self) -> pa.Table:
-        """Read the vectors."""
-        return pq.read_table(self.path)
-
-    def _facts(self) -> dict[str, str]:
-        return {name.replace("_", " "): f"{value:,}" for name, value in self.counts.items()}
-
-    def __repr__(self) -> str:
-        facts = ", ".join(f"{name} {value}" for name, value in self._facts().items())
-        return f"<FoldedNodes {self.path}: {facts}>"
-
-    def _repr_html_(self) -> str:
-        return facts_html(str(self.path), self._facts())
-
-
-def fold_in(
-    store: PathLike,
-    edges: PathLike | Sequence[PathLike],
-    *,
-    out: PathLike,
-    run: str | None = None,
-    overwrite: bool = False,
-    client: distributed.Client | None = None,
-    memory_limit: str | int | None = None,
-    **options: Any,
-) -> FoldedNodes:
-    """Compute vectors of new nodes from their edges to known ones; nothing is learnt again.
-
-    Parameters
-    ----------
-    store : path
-    edges : path or sequence of paths
-        Files, folders or glob patterns of edges: new node, known node, and optionally a weight.
-    out : path
-        One Parquet file if it ends in ``.parquet``, else a folder of them.
-    run : str, optional
-        By default the published run.
-    overwrite : bool
-        Whether `out` may be replaced, if figrl wrote it.
-    client : distributed.Client, optional
-        By default Dask's current client, or that of a new local cluster.
-    memory_limit : str or int, optional
-        Memory that each worker process may use, such as ``"2GB"``.
-    **options
-        Fields of `figrl.serve.fold_in.FoldInOptions`: ``side``, ``source``, ``target``,
-        ``weight``, ``on_bad_edges``, ``degrees``, ``known``, ``rounds``.
-
-    Returns
-    -------
-    FoldedNodes
-
-    Examples
-    --------
-    >>> new = figrl.fold_in("store", "new-edges.parquet", out="new.parquet")  # doctest: +SKIP
-    >>> new.table().to_pandas()  # doctest: +SKIP
-    """
-    session = Session(client, memory_limit)
-    config = make_options(FoldInOptions, options)
-    report = run_fold_in(store, edges, Path(out), config, session, run=run, overwrite=overwrite)
-    return FoldedNodes(Path(report["out"]), report["counts"])
-
-
 def run_fold_in(
     store: PathLike,
-    edges: PathLike | Sequence[PathLike],
+    edges: Edges,
     out: Path,
     config: FoldInOptions,
     session: Session,
@@ -165,25 +85,26 @@ def run_fold_in(
     run: str | None = None,
     overwrite: bool = False,
 ) -> dict[str, Any]:
-    """Fold in new nodes and return a report; see `fold_in`."""
+    """Fold in new nodes and return a report; see `figrl.fold_in`."""
     started = time.perf_counter()
     embedding = open_store(store).embedding(run)
-    files = find_files(edges)
-    given = [edges] if isinstance(edges, str | os.PathLike) else edges
-    out = check_output(out, store=store, inputs=[*given, *files])
-    rejected = quarantine_of(out, files)
     job = FoldIn(embedding, config).with_side()
+    given = read_input(edges, job.reading, new_nodes=True)
+    out = check_output(out, store=store, inputs=[*given.given, *given.files])
+    rejected = quarantine_of(out, given.files)
     with output_locked(out, "fold-in", overwrite=overwrite) as place, session.open() as client:
         memory = session.memory(client)
         job.check_memory(memory)
-        sources = job.inspect(client, files)
-        read = ingest_identity(sources, job.reading)
-        identity = digest([read, job.config.significant(), embedding.run])
-        folder = place.space / f"fold-in-{identity}"
-        parts = folder / "parts"
-        place.begin(folder, parts)
-        runner = ClusterRunner(client, folder / "marks", session.monitor)
-        counts = job.run(runner, sources, memory, parts)
+        scratch = place.space / "edges"
+        with given.opened(client, scratch, session.monitor) as sources:
+            job.check_ids(sources)
+            read = ingest_identity(sources, job.reading)
+            identity = digest([read, job.config.significant(), embedding.run])
+            folder = place.space / f"fold-in-{identity}"
+            parts = folder / "parts"
+            place.begin(folder, parts, keep=scratch)
+            runner = ClusterRunner(client, folder / "marks", session.monitor)
+            counts = job.run(runner, sources, memory, parts)
         quarantine = keep_quarantine(folder, rejected)
         schema = vectors_schema(embedding.graph, embedding.dim)
         deliver(runner, place, parts, schema, _rows_folded(runner))
@@ -244,13 +165,17 @@ class FoldIn:
     def inspect(self, client: distributed.Client, files: Sequence[str]) -> list[SourceFile]:
         """Sniff files of new edges; their ids have to be of the graph's kind."""
         sources = inspect_files(client, files, self.reading)
+        self.check_ids(sources)
+        return sources
+
+    def check_ids(self, sources: Sequence[SourceFile]) -> None:
+        """Refuse ids that are not of the graph's kind."""
         expected = self.embedding.graph.id_kind
         for source in sources:
             # Text is read as ids of the graph's kind, whatever it looks like.
             if source.typed:
                 remedy = "Cast the id columns to the type of the graph's."
-                check_id_kind(source.path, source.id_kind, expected, remedy=remedy)
-        return sources
+                check_id_kind(source.name, source.id_kind, expected, remedy=remedy)
 
     def run(
         self,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import distributed
 import numpy as np
@@ -70,6 +70,21 @@ def neighbors(
     >>> figrl.neighbors("store", ["alice", "bob"], count=5).to_pandas()  # doctest: +SKIP
     """
     embedding = open_store(Path(store)).embedding(run)
+    chosen: dict[str, Any] = {"side": side, "among": among, "approximate": approximate}
+    return find_neighbors(embedding, ids, count=count, client=client, **chosen)
+
+
+def find_neighbors(
+    embedding: Embedding,
+    ids: Sequence[int] | Sequence[str],
+    *,
+    count: int = 10,
+    side: Side | None = None,
+    among: Among | None = None,
+    approximate: bool = False,
+    client: distributed.Client | None = None,
+) -> pa.Table:
+    """Find the nearest nodes in an open run; see `neighbors`."""
     if among != "all":
         check_side(embedding.graph, among, "among")
     own = embedding.rows_of(ids, side)
@@ -92,6 +107,34 @@ def neighbors(
         "neighbor": pa.array(embedding.ids_at(near), kind),
         "neighbor_side": embedding.sides_at(near),
         embedding.metric: pa.array(found.scores[others], pa.float32()),
+    }
+    return pa.table({name: values for name, values in columns.items() if values is not None})
+
+
+def find_nearest(
+    embedding: Embedding,
+    vectors: Floats,
+    *,
+    count: int = 10,
+    among: Among | None = None,
+    approximate: bool = False,
+    client: distributed.Client | None = None,
+) -> pa.Table:
+    """Find the nodes whose vectors lie nearest to some vectors, which need not be of nodes.
+
+    Columns as in `neighbors`, with ``query``, the number of the vector, in place of ``id``.
+    """
+    searched: Side | None = None if among == "all" else among
+    check_side(embedding.graph, searched, "among")
+    found = _search(embedding, vectors, count, searched, approximate, client)
+    query, place = np.nonzero(found.rows >= 0)
+    near = found.rows[query, place]
+    columns = {
+        "query": pa.array(query, pa.int64()),
+        "rank": pa.array(place + 1, pa.int64()),
+        "neighbor": pa.array(embedding.ids_at(near), parquet_id_type(embedding.graph.id_kind)),
+        "neighbor_side": embedding.sides_at(near),
+        embedding.metric: pa.array(found.scores[query, place], pa.float32()),
     }
     return pa.table({name: values for name, values in columns.items() if values is not None})
 

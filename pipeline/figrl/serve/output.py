@@ -120,17 +120,17 @@ class Place:
     overwrite: bool
     ours: bool
 
-    def begin(self, work: Path, parts: Path) -> None:
+    def begin(self, work: Path, parts: Path, *, keep: Path | None = None) -> None:
         """Prepare the folders of a job that goes on where an earlier attempt ended, if there was.
 
-        `work` holds its marks, `parts` its parts.
+        `work` holds its marks, `parts` its parts, `keep` its input.
         """
         self.check_free(work)
         for place in (self.path, self.space):
             files.delete_left_beside(place)
         for other in files.list_prefix(self.space):
             # Left by a killed job with other input or options: nobody else works here.
-            if other not in (work, parts, *parts.parents):
+            if other not in (work, parts, keep, *parts.parents):
                 files.delete(other)
         if not files.exists(parts):
             # They were delivered, or there were none: marks of an earlier attempt are not valid.

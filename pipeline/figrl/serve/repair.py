@@ -17,7 +17,8 @@ from figrl.engine.runner import ClusterRunner
 from figrl.engine.session import Session
 from figrl.errors import BadInputError, DamagedError, FigrlError
 from figrl.ingestion.build import build_graph
-from figrl.ingestion.ingest import ingest_identity, inspect_files
+from figrl.ingestion.ingest import ingest_identity
+from figrl.ingestion.inputs import inspect_files
 from figrl.ingestion.options import IngestOptions
 from figrl.learn.plan import plan_embedding
 from figrl.learn.spec import EmbedOptions
@@ -123,6 +124,10 @@ def _repair_graph(repair: _Repair, name: str, every: list[Finding]) -> None:
     folder = repair.paths.graph(name)
     manifest = _manifest(folder, "ingest the edges again: figrl ingest EDGES --store STORE")
     options = make_options(IngestOptions, manifest["config"])
+    if manifest.get("from_memory"):
+        raise BadInputError(
+            f"its edges were no file, but {manifest['sources'][0]}: ingest them again"
+        )
     sources = inspect_files(repair.client, manifest["sources"], options)
     if files.digest(ingest_identity(sources, options)) != name:
         raise BadInputError("its edge files have changed since: figrl ingest makes another graph")

@@ -26,15 +26,20 @@ from figrl.store.layout import PathLike, StorePaths, existing_store, read_manife
 
 
 def run_embed(
-    store: PathLike, config: EmbedOptions, session: Session, *, publish: bool | None = None
+    store: PathLike,
+    config: EmbedOptions,
+    session: Session,
+    *,
+    publish: bool | None = None,
+    version: str | None = None,
 ) -> dict[str, Any]:
     """Learn a run, publish it without gates, and return a report; see `figrl.embed`.
 
     `publish`: by default, unless `reindex` publishes the runs of the store. There it takes gates,
-    as in `figrl.nightly.embed`.
+    as in `figrl.nightly.embed`. `version`: the graph; by default the one that was ingested last.
     """
     paths = existing_store(store)
-    graph = open_graph(paths)
+    graph = open_graph(paths, version)
     # Wrong options are refused before a cluster is started.
     make_spec(config, nodes=graph.nodes, mean_degree=graph.mean_degree)
     with session.open() as client, paths.locked("embed") as lock:
@@ -46,7 +51,9 @@ def run_embed(
             )
         wanted = not gated if publish is None else publish
         with attempt(paths, "embed") if wanted else nullcontext() as made:
-            name, done_before = learn_run(client, paths, open_graph(paths), config, session)
+            name, done_before = learn_run(
+                client, paths, open_graph(paths, version), config, session
+            )
             if made is not None:
                 made.note(run=name)
                 publish_run(paths, name, lock, hand_over=True)

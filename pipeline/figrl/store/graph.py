@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,11 +13,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from figrl.store.arrays import open_zarr
 from figrl.store.checksums import check_file, damage_reported, insert_checksum
 from figrl.store.files import atomic_write, size_bytes
 from figrl.store.ids import IdIndex, IdKind, parquet_id_type
 from figrl.store.layout import StorePaths, read_manifest
 from figrl.store.sides import GraphKind, Side
+from figrl.units import bars_svg, facts_html
 
 ROW_GROUP_EDGES = 1 << 18
 """Entries in a Parquet row group: what a product holds of a block at a time."""
@@ -52,6 +54,8 @@ class Graph:
     kind : "undirected", "bipartite" or "directed"
     target_start : int or None
         First row of the target side; None in an undirected graph, whose nodes have no sides.
+    keep : object
+        What has to live as long as the graph, such as its temporary store.
     """
 
     path: Path
@@ -67,6 +71,12 @@ class Graph:
     mean_degree: float
     kind: GraphKind = "undirected"
     target_start: int | None = None
+    keep: Any = field(default=None, repr=False, compare=False)
+
+    @property
+    def store(self) -> Path:
+        """Folder of the store that it lies in."""
+        return self.path.parent.parent
 
     @property
     def index(self) -> IdIndex:
@@ -132,6 +142,27 @@ class Graph:
             f"<Graph {self.version}: {nodes or f'{self.nodes:,}'} nodes, {self.edges:,} {weights} "
             f"edges, {self.id_kind} ids, {self.blocks} row blocks>"
         )
+
+    def _repr_html_(self) -> str:
+        facts = {
+            "version": self.version,
+            "kind": self.kind,
+            "nodes": f"{self.nodes:,}",
+            **{f"{side} nodes": f"{count:,}" for side, count in self.side_nodes().items()},
+            "edges": f"{self.edges:,}",
+            "weights": "yes" if self.weighted else "no",
+            "ids": "integers" if self.id_kind == "int" else "strings",
+            "mean degree": f"{self.mean_degree:.2f}",
+        }
+        return facts_html("figrl graph", facts, self._degrees_svg())
+
+    def _degrees_svg(self) -> str:
+        """Nodes by degree, in bins of doubling width; of the first million nodes."""
+        degrees = np.asarray(open_zarr(self.degrees_path)[: 1 << 20], np.float64)
+        bins = np.ceil(np.log2(degrees[degrees > 0])).clip(0, 63).astype(np.int64)
+        counts = np.bincount(bins) if bins.size else np.zeros(1, np.int64)
+        title = f"Nodes by degree, up to 1, 2, 4, ... {1 << (counts.size - 1):,}; log scale"
+        return bars_svg(np.log1p(counts).tolist(), title)
 
 
 def edges_path(graph: Path, block: int) -> Path:
@@ -211,7 +242,7 @@ def graph_from_manifest(path: Path, manifest: dict[str, Any]) -> Graph:
     stored = {**manifest["graph"], "path": path, "version": path.name}
     stored["id_starts"] = tuple(stored["id_starts"])
     # What is missing, such as the kind of a graph of an earlier version, has its default.
-    known = [field.name for field in fields(Graph) if field.name in stored]
+    known = [one.name for one in fields(Graph) if one.name in stored]
     return Graph(**{name: stored[name] for name in known})
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import numpy as np
@@ -24,33 +24,48 @@ _SAMPLE_ROWS = 200
 def sniff(path: str, options: IngestOptions) -> Head:
     """Read the footer."""
     with pq.ParquetFile(path) as file:
-        schema, row_groups = file.schema_arrow, file.num_row_groups
-        columns = [_column(field) for field in schema]
-        table = Table(
-            path, columns, options, True, partial(_is_distinct, file), _pandas_index(schema)
-        )
-        chosen = table.choose()
-    types = [schema.field(name).type for name in chosen.ends]
-    kinds = [_id_kind(path, schema.field(name)) for name in chosen.ends]
+        distinct, parts = partial(_is_distinct, file), file.num_row_groups
+        return sniff_schema(path, file.schema_arrow, options, distinct, parts=parts)
+
+
+def sniff_schema(
+    name: str,
+    schema: pa.Schema,
+    options: IngestOptions,
+    distinct: Callable[[str], bool],
+    *,
+    named: bool = True,
+    parts: int = 1,
+) -> Head:
+    """Choose the columns of a table with types, and check those.
+
+    `name`: what errors call it. `distinct`: whether the first values of a column all differ.
+    `named`: whether its columns have names; else they are numbers, from 1.
+    """
+    columns = [_column(field) for field in schema]
+    table = Table(name, columns, options, named, distinct, _pandas_index(schema))
+    chosen = table.choose()
+    types = [schema.field(end).type for end in chosen.ends]
+    kinds = [_id_kind(name, schema.field(end)) for end in chosen.ends]
     if kinds[0] != kinds[1]:
         raise BadInputError(
-            f"{path}: column '{chosen.source}' is {types[0]} and '{chosen.target}' is {types[1]}. "
+            f"{name}: column '{chosen.source}' is {types[0]} and '{chosen.target}' is {types[1]}. "
             "Both ends of an edge need ids of one type, whatever the kind of graph: cast one."
         )
     if chosen.weight is not None and not _column(schema.field(chosen.weight)).numeric:
         raise BadInputError(
-            f"{path}: the weight column '{chosen.weight}' is {schema.field(chosen.weight).type}. "
+            f"{name}: the weight column '{chosen.weight}' is {schema.field(chosen.weight).type}. "
             "It has to be an integer or a floating-point column: cast it."
         )
     if options.time is not None:
-        _check_time(path, schema.field(options.time), options)
+        _check_time(name, schema.field(options.time), options)
     return Head(
         id_kind=kinds[0],
         columns=chosen.names(options),
         weighted=chosen.weight is not None,
-        named=True,
+        named=named,
         typed=True,
-        parts=row_groups,
+        parts=parts,
         timed=options.time is not None,
         notes=chosen.notes,
     )
@@ -121,7 +136,7 @@ def read(piece: Piece) -> Iterator[RawBatch]:
         ):
             columns = [_plain(batch[name]) for name in names]
             for column in columns:
-                _check_utf8(piece.file.path, before, column)
+                _check_utf8(piece.file.name, before, column)
             edges = edge_batch(piece.file.roles, columns)
             yield RawBatch(edges, np.arange(before + 1, before + 1 + batch.num_rows))
             before += batch.num_rows

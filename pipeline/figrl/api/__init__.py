@@ -1,0 +1,1 @@
+"""The calls and objects of a notebook, in the words of Python."""

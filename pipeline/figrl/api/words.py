@@ -1,0 +1,92 @@
+"""Errors in the words of Python: the library names options as the command does.
+
+A text says ``--weight none`` or ``--weight 'score'``; called from Python that is ``weight='none'``
+and ``weight='score'``. Whole commands that have no call of their own stay as they are.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import typing
+from collections.abc import Callable, Iterator
+from typing import ParamSpec, TypeVar
+
+from figrl.analyze.centers import ClusterOptions
+from figrl.errors import FigrlError
+from figrl.ingestion.options import IngestOptions
+from figrl.learn.spec import EmbedOptions
+from figrl.serve.fold_in import FoldInOptions
+
+Params = ParamSpec("Params")
+Result = TypeVar("Result")
+
+STOPPED = "Stopped. Finished blocks are kept: make the same call again to resume."
+STOPPED_WITHOUT_STORE = "Stopped. Nothing is kept without a store: give store= to resume next time."
+
+_CALLS = (
+    (re.compile(r"figrl ingest EDGES --store (\S+)"), r"figrl.ingest(edges, store='\1')"),
+    (re.compile(r"figrl embed --store (\S+)"), r"figrl.embed('\1')"),
+    (re.compile(r"run the same command again"), "make the same call again"),
+)
+_FLAGS = frozenset({"overwrite"})
+_TRUTHS = {"publish": {"yes": "True", "no": "False"}}
+
+
+def _choices() -> Iterator[str]:
+    """Words that an option may have as its value."""
+    yield from ("none", "auto", "yes", "no")
+    for model in (IngestOptions, EmbedOptions, FoldInOptions, ClusterOptions):
+        for field in model.model_fields.values():
+            parts = [field.annotation, *typing.get_args(field.annotation)]
+            for part in parts:
+                if typing.get_origin(part) is typing.Literal:
+                    yield from (value for value in typing.get_args(part) if isinstance(value, str))
+
+
+@functools.cache
+def _option() -> re.Pattern[str]:
+    words = "|".join(sorted({re.escape(word) for word in _choices()}, key=len, reverse=True))
+    value = rf"'[^']*'|\d+(?:\.\d+)?[a-z]*|(?:{words})\b"
+    command = r"(?P<command>figrl [a-z-]+(?: (?:[A-Z]+\b|--[a-z-]+|/\S+))*)"
+    return re.compile(rf"{command}|--(?P<name>[a-z][a-z-]*)(?: (?P<value>{value}))?")
+
+
+def python_words(text: str) -> str:
+    """A text with arguments in place of options.
+
+    Examples
+    --------
+    >>> python_words("Give --weight 3 or --weight none, and see --on-bad-edges quarantine.")
+    "Give weight=3 or weight='none', and see on_bad_edges='quarantine'."
+    """
+    for pattern, call in _CALLS:
+        text = pattern.sub(call, text)
+    return _option().sub(_argument, text)
+
+
+def _argument(found: re.Match[str]) -> str:
+    if found["command"]:
+        return found[0]
+    name, value = found["name"].replace("-", "_"), found["value"]
+    if value is None:
+        return f"{name}=True" if name in _FLAGS else name
+    value = _TRUTHS.get(name, {}).get(value, value)
+    plain = value.startswith("'") or value in ("True", "False") or value.isdecimal()
+    return f"{name}={value}" if plain else f"{name}={value!r}"
+
+
+def in_python(call: Callable[Params, Result]) -> Callable[Params, Result]:
+    """Decorate a call of a notebook: its errors name arguments, and Ctrl-C says how to go on."""
+
+    @functools.wraps(call)
+    def spoken(*args: Params.args, **kwargs: Params.kwargs) -> Result:
+        try:
+            return call(*args, **kwargs)
+        except FigrlError as error:
+            text = python_words(error.message)
+            raise error.reworded(text).with_traceback(error.__traceback__) from error.__cause__
+        except KeyboardInterrupt as error:
+            raise KeyboardInterrupt(*(error.args or (STOPPED,))) from None
+
+    return spoken

@@ -1,0 +1,220 @@
+"""What a notebook has: one call to vectors, and objects that search, compare, draw and show."""
+
+from __future__ import annotations
+
+import gc
+import inspect
+import pickle
+import xml.etree.ElementTree as ET
+
+import matplotlib as mpl
+import numpy as np
+import pytest
+from IPython.display import HTML
+
+import figrl
+from figrl.api.embedding import FoldInArguments
+from figrl.api.progress import Bar, _NotebookScreen
+from figrl.api.words import python_words
+from figrl.engine.stage import StageResult
+from figrl.errors import BadInputError, ConfigError, ResourceError
+from figrl.ingestion.options import IngestOptions
+from figrl.learn.spec import EmbedOptions
+from figrl.serve.fold_in import FoldInOptions
+from tests.learn.test_accurate import planted_edges
+
+mpl.use("Agg")
+
+
+@pytest.fixture(scope="module")
+def run(single):
+    return figrl.embed(planted_edges(3), dim=8, client=single)
+
+
+@pytest.mark.parametrize(
+    ("call", "model"),
+    [
+        (figrl.ingest, IngestOptions),
+        (figrl.embed, EmbedOptions),
+        (figrl.fold_in, FoldInOptions),
+    ],
+)
+def test_signatures_have_the_names_and_defaults_of_the_models(call, model):
+    parameters = inspect.signature(call).parameters
+    own = {"store", "edges", "graph", "out", "run", "overwrite", "publish", "client"}
+    own |= {"memory_limit", "progress"}
+    options = {name: one.default for name, one in parameters.items() if name not in own}
+    assert options == {name: field.default for name, field in model.model_fields.items()}
+    assert call.__doc__.count("Examples") == 1
+
+
+def test_arguments_of_the_method_are_those_of_the_call():
+    assert set(FoldInArguments.__annotations__) == set(FoldInOptions.model_fields)
+
+
+def test_vectors_in_the_forms_of_other_libraries(run):
+    vectors = np.asarray(run)
+    ids = list(run.ids)
+    assert run.ids[-1] == ids[-1]
+    assert run.ids[2:5] == ids[2:5]
+    np.testing.assert_array_equal(np.asarray(run.ids), ids)
+    np.testing.assert_array_equal(run[ids[3]], vectors[3])
+    frame = run.to_pandas()
+    assert frame.index.tolist() == ids
+    np.testing.assert_array_equal(frame.to_numpy(), vectors)
+    lazy = run.to_dask()
+    np.testing.assert_array_equal(lazy.compute().set_index("id").to_numpy(), vectors)
+    table = run.to_arrow()
+    assert table["id"].to_pylist() == ids
+    np.testing.assert_array_equal(np.stack(table["vector"].to_numpy()), vectors)
+    labelled = run.to_xarray()
+    assert labelled.chunks is not None
+    np.testing.assert_array_equal(labelled.sel(node=labelled["id"] == ids[7]), vectors[[7]])
+
+
+def test_what_does_not_fit_memory_is_refused(run, monkeypatch):
+    monkeypatch.setattr("figrl.api.tables.human_bytes", lambda size: f"{size} bytes")
+    monkeypatch.setattr("psutil.virtual_memory", lambda: type("", (), {"available": 10}))
+    with pytest.raises(ResourceError, match=r"10 bytes of memory are free.*to_dask"):
+        np.asarray(run)
+
+
+def test_neighbours_of_an_id_and_of_a_vector(run):
+    node = run.ids[0]
+    by_id = run.neighbors(node, 3)
+    by_vector = run.neighbors(run[node], 4)
+    assert by_vector["neighbor"][0] == node
+    assert by_vector["neighbor"].tolist()[1:] == by_id["neighbor"].tolist()
+    assert run.neighbors([node, run.ids[1]], 2)["id"].tolist() == [node, node, *[run.ids[1]] * 2]
+    with pytest.raises(ValueError, match="has 3 dimensions"):
+        run.neighbors(np.zeros(3))
+
+
+def test_clusters_colour_a_picture(run, single):
+    labels = run.cluster(3, client=single)
+    assert labels.index.tolist() == list(run.ids)
+    assert set(labels) == {0, 1, 2}
+    axes = run.plot(color=labels, labels=[run.ids[0]], nodes=50)
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["0", "1", "2"]
+    assert sum(len(part.get_offsets()) for part in axes.collections) == 50
+    assert len(run.plot(ax=axes).texts) <= 1
+
+
+def test_a_run_compared_with_others(run, single):
+    same = run.compare(run)
+    assert same.common == len(run.ids)
+    assert same.mean == pytest.approx(1, abs=1e-5)
+    other = figrl.embed(run.graph, dim=8, seed=5, client=single)
+    found = run.compare(other)
+    assert found.quantiles[0.01] <= found.quantiles[0.5] <= 1 + 1e-6
+    moved = found.moved(3)
+    assert moved["cosine"].tolist() == np.sort(found.cosines)[:3].tolist()
+    assert moved["id"][0] == run.ids[int(found.rows[found.cosines.argmin()])]
+    small = figrl.embed(run.graph, dim=4, client=single)
+    with pytest.raises(ConfigError, match="same dim"):
+        run.compare(small)
+
+
+def test_new_nodes_without_a_file(run, single):
+    known = run.ids[:2]
+    folded = run.fold_in([(901, known[0]), (900, known[1])], client=single, degrees="stored")
+    assert folded.ids == [900, 901]
+    np.testing.assert_array_equal(folded.to_pandas().loc[901], folded.vectors[1])
+    folder = folded.path
+    assert folder.exists()
+    del folded
+    gc.collect()
+    assert not folder.exists()
+
+
+def test_a_temporary_store_lives_as_long_as_what_is_made_of_it(single):
+    graph = figrl.ingest([(1, 2), (2, 3), (3, 1), (3, 4)], client=single)
+    store = graph.store
+    assert pickle.loads(pickle.dumps(graph)).keep is None
+    run = figrl.embed(graph, dim=2, client=single)
+    del graph
+    gc.collect()
+    assert run[4].shape == (2,)
+    del run
+    gc.collect()
+    assert not store.exists()
+
+
+def test_embed_takes_a_graph_a_store_and_edge_files(single, tmp_path):
+    path = tmp_path / "edges.csv"
+    path.write_text("source,target\n1,2\n2,3\n3,1\n3,4\n")
+    store = tmp_path / "store"
+    first = figrl.embed(path, store=store, dim=2, client=single)
+    figrl.ingest([(1, 2), (2, 3), (3, 4)], store=store, client=single)
+    of_graph = figrl.embed(first.graph, dim=2, client=single)
+    assert of_graph.run == first.run
+    latest = figrl.embed(store, dim=2, client=single)
+    assert latest.graph.edges == 3
+    assert figrl.embed(figrl.open_store(store), dim=2, client=single).run == latest.run
+    with pytest.raises(ConfigError, match="leave store out"):
+        figrl.embed(first.graph, store=tmp_path / "other")
+    with pytest.raises(BadInputError, match=r"figrl\.ingest\(edges, store="):
+        figrl.embed(tmp_path / "nothing")
+    with pytest.raises(TypeError, match="a graph, a store or edges"):
+        figrl.embed()
+
+
+def test_objects_show_themselves(run, single):
+    folded = run.fold_in([(900, run.ids[0])], client=single)
+    store = figrl.open_store(run.graph.store)
+    for shown in (run, run.graph, store, folded, run.compare(run)):
+        page = ET.fromstring(f"<div>{shown._repr_html_()}</div>")
+        assert page.find("table") is not None
+        assert repr(shown).startswith("<")
+        assert len(repr(shown)) < 300
+    assert "eigenvalues are right" in run._repr_html_()
+    assert len(ET.fromstring(f"<div>{run._repr_html_()}</div>").findall(".//rect")) == 7
+
+
+def test_one_bar_for_a_call(monkeypatch):
+    drawn = []
+
+    class Display:
+        def update(self, page):
+            drawn.append(page.data)
+
+    def display(page: HTML, **_):
+        drawn.append(page.data)
+        return Display()
+
+    monkeypatch.setattr("IPython.display.display", display)
+    bar = Bar("ingest", _NotebookScreen())
+    bar.note("Give --weight none.")
+    for name in ("scan", "ids", "build"):
+        result = StageResult(name, 2)
+        bar.started(result)
+        result.stats = {"0": {}, "1": {}}
+        bar.finished(result)
+    bar.end("done")
+    shares = [float(ET.fromstring(page).find("progress").get("value")) for page in drawn]
+    assert shares == sorted(shares)
+    assert shares[-1] == 1
+    assert "weight=&#x27;none&#x27;" in drawn[-1]
+
+
+def test_progress_on_standard_error(single, capsys):
+    figrl.ingest([(1, 2)], client=single, progress=True)
+    assert "ingest: done in" in capsys.readouterr().err
+    figrl.ingest([(1, 2)], client=single)
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Give --weight 'my score' or --weight 3.", "Give weight='my score' or weight=3."),
+        ("With --half-life 30d", "With half_life='30d'"),
+        ("--dim is 5: lower --sketch-size (or --depth)", "dim is 5: lower sketch_size (or depth)"),
+        ("--publish yes, --out or --overwrite", "publish=True, out or overwrite=True"),
+        ("Make one: figrl ingest EDGES --store /a", "Make one: figrl.ingest(edges, store='/a')"),
+        ("See figrl verify --store /a --repair", "See figrl verify --store /a --repair"),
+        ("take --representation unit", "take representation='unit'"),
+    ],
+)
+def test_options_become_arguments(text, expected):
+    assert python_words(text) == expected
