@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from figrl.analyze.holes import find_holes
     from figrl.api.calls import embed, fold_in, ingest
     from figrl.api.embedding import Embedding, StoreView, open_store
+    from figrl.api.estimator import FIGRL
     from figrl.api.folding import FoldedNodes
     from figrl.nightly.reindex import run_reindex
     from figrl.serve.compare import Comparison
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from figrl.store.graph import Graph
 
 __all__ = [
+    "FIGRL",
     "Comparison",
     "Embedding",
     "FoldedNodes",
@@ -51,6 +53,7 @@ _MODULES = {
     "analyze.holes": ("find_holes",),
     "api.calls": ("embed", "fold_in", "ingest"),
     "api.embedding": ("Embedding", "StoreView", "open_store"),
+    "api.estimator": ("FIGRL",),
     "api.folding": ("FoldedNodes",),
     "nightly.reindex": ("run_reindex",),
     "serve.compare": ("Comparison",),

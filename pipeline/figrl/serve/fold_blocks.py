@@ -27,6 +27,7 @@ from figrl.engine.stage import Memory, Stage, Stages, Stats, numbered
 from figrl.learn.kernels import accumulate, scale_to_unit
 from figrl.learn.operand import inverse_root
 from figrl.learn.prominence import add_prominence
+from figrl.learn.spec import EmbedSpec
 from figrl.serve.export import write_vectors
 from figrl.serve.fold_entries import (
     Entries,
@@ -152,7 +153,7 @@ def fold_block(task: FoldTask, block: int) -> Stats:
         _add_basis(task, basis, entries, used, start, vectors)
     if task.rounds > 1:
         save_array(task.of_round(0, block), vectors)
-    _represent(task, degrees, vectors)
+    represent(task.spec, degrees, vectors)
     _write_round(task, 1, block, wanted, vectors, degrees)
     folded = int(wanted.sum())
     return {"folded": folded, "without_known_neighbour": folded - int(linked[wanted].sum())}
@@ -213,15 +214,15 @@ def _add_basis(
         accumulate(*triples, operand, out, first_row=start, first_column=first)
 
 
-def _represent(task: FoldTask, degrees: npt.NDArray[np.float64], vectors: Floats) -> None:
+def represent(spec: EmbedSpec, degrees: npt.NDArray[np.float64], vectors: Floats) -> None:
     """Scale sums over neighbours as the representation asks for, in place."""
-    if task.spec.representation == "unit":
+    if spec.representation == "unit":
         scale_to_unit(vectors)
         return
-    if task.spec.representation == "product":
+    if spec.representation == "product":
         # The scale of the row of L and that of the representation cancel each other.
         return
-    tau = task.spec.regularization
+    tau = spec.regularization
     square = np.sqrt(degrees * (degrees + tau)) if tau else degrees
     inverse = np.divide(1.0, square, out=np.zeros_like(square), where=square > 0)
     vectors *= inverse.astype(np.float32)[:, None]
