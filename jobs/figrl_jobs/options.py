@@ -111,6 +111,10 @@ def config_options(model: type[BaseModel]) -> Callable[[Command], Command]:
             if not field.description:
                 continue
             help_text = field.description
+            if field.annotation is bool:
+                flag = "--" + name.replace("_", "-")
+                command = click.option(flag, is_flag=True, default=None, help=help_text)(command)
+                continue
             if field.default is not None:
                 help_text += f"  [default: {field.default}]"
             option = click.option(

@@ -13,10 +13,12 @@ moment, it resumes when it is started again. A run that a gate refuses is kept b
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+
 import click
 
-from figrl.nightly.config import example_config, read_reindex_config
-from figrl.nightly.reindex import run_reindex
+from figrl.nightly.config import example_config, read_reindex_config, source_files
+from figrl.nightly.reindex import run_reindex, starting
 from figrl_jobs.console import Cell, Report, print_facts, print_stages
 from figrl_jobs.options import Connection, job, running_options
 
@@ -36,7 +38,11 @@ def command(
     if config is None:
         raise click.UsageError("Give a CONFIG file; --example prints one to start from.")
     wanted = read_reindex_config(config)
-    with connection as session:
+    with ExitStack() as stack:
+        with starting(wanted):
+            # Before a store is made for sources that are not there.
+            source_files(wanted)
+            session = stack.enter_context(connection)
         return run_reindex(wanted, session, publish_anyway=publish_anyway)
 
 

@@ -24,16 +24,21 @@ _COLUMNS: list[tuple[str, Cell]] = [
     ("dim", "{dim}"),
     ("sketch", "{sketch_size:,}"),
     ("took", "{seconds:duration}"),
+    ("size", "{size_bytes:bytes}"),
     ("peak memory", "{peak_worker_bytes:bytes}"),
     ("folded in", lambda run: f"{run['folded_in']:,}" if run["folded_in"] else ""),
     ("", lambda run: ", ".join(["current"] * run["is_current"] + ["pinned"] * run["pinned"])),
 ]
 
+_JOBS_SHOWN = 10
+_OWNER = {"alive": "in use by", "dead": "left by a killed job", "silent": "left by a silent job"}
+_BAD = ("failed", "refused", "interrupted", "killed")
+
 
 @job("status", __doc__)
 @store_option
 def command(store: str) -> Report:
-    """Show the graph, the runs and the unfinished work of a store."""
+    """Show the graph, the runs, the last jobs and the unfinished work of a store."""
     return store_status(store)
 
 
@@ -47,13 +52,16 @@ def _render(report: Report) -> None:
         "size on disk": "{size_bytes:bytes}",
     }
     if report["in_use_by"] is not None:
-        facts["in use by"] = lambda report: describe_owner(report["in_use_by"])
+        facts[_OWNER[report["in_use_by"]["state"]]] = lambda report: describe_owner(
+            report["in_use_by"]
+        )
     if report["last_attempt"] is not None:
         facts["last attempt"] = lambda report: _describe_attempt(report["last_attempt"])
     print_facts(report, facts)
     if report["runs"]:
         runs = [{**run, "is_current": run["run"] == report["current"]} for run in report["runs"]]
         print_table(runs, _COLUMNS, left=[title for title, _ in _COLUMNS])
+    _print_jobs(report["last_jobs"][-_JOBS_SHOWN:])
     if report["history"]:
         click.echo("history:")
     for event in report["history"]:
@@ -70,11 +78,30 @@ def _minute(seconds: float) -> str:
     return datetime.fromtimestamp(seconds).isoformat(" ", "minutes")
 
 
+def _print_jobs(jobs: list[dict[str, Any]]) -> None:
+    """Print the last jobs, newest last; of those that ended badly also why, and what to read."""
+    if jobs:
+        click.echo("last jobs:")
+    for one in jobs:
+        when = _minute(one["started"]) if one.get("started") else "unknown         "
+        took = ""
+        if one.get("started") and one.get("ended"):
+            took = f", {human_seconds(max(one['ended'] - one['started'], 0.0))}"
+        code = f", exit code {one['exit_code']}" if one.get("exit_code") else ""
+        run = f" run {one['run']}" if one.get("run") else ""
+        click.echo(f"  {when}  {one['job']}: {one['result']}{run}{took}{code}")
+        if one["result"] in _BAD:
+            told = {"": one["reason"], "report: ": one.get("report"), "log: ": one.get("log")}
+            for name, value in told.items():
+                if value:
+                    click.echo(f"      {name}{value}")
+
+
 def _describe_attempt(made: dict[str, Any]) -> str:
     """Describe the last attempt to publish: job, run, result and reason."""
     run = f" of run {made['run']}" if made["run"] else ""
-    if made["result"] == "running":
-        return f"{made['job']}{run}, started {_minute(made['started'])}: it runs, or was killed"
+    if made["result"] in ("running", "killed"):
+        return f"{made['job']}{run}, started {_minute(made['started'])}: {made['result']}"
     reason = f": {made['reason']}" if made["reason"] else ""
     return f"{made['job']}{run}, {_minute(made['ended'])}: {made['result']}{reason}"
 

@@ -49,6 +49,23 @@ def test_the_example_is_printed_and_a_config_is_needed(nights, capsys):
     assert "cannot be read" in run(nights, capsys, "reindex", "nothing.yaml", code=2).err
 
 
+def test_the_unedited_example_touches_nothing(nights, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    text = run(nights, capsys, "reindex", "--example").out
+    (tmp_path / "nightly.yaml").write_text(text)
+    shown = run(nights, capsys, "reindex", "nightly.yaml", code=2).err
+    assert "nightly.yaml is the example as it was printed" in shown
+    assert "Nothing was done" in shown
+    # With a store of its own and sources that are not there, no store is made either.
+    mine = text.replace("/data/figrl/store", "store").replace("/data/edges", "edges")
+    (tmp_path / "nightly.yaml").write_text(mine)
+    cluster = str(nights.cluster)
+    assert (
+        "edges" in run(nights, capsys, "reindex", "nightly.yaml", "--cluster", cluster, code=3).err
+    )
+    assert [path.name for path in tmp_path.iterdir()] == ["nightly.yaml"]
+
+
 def test_going_back_and_forth(nights, capsys):
     store = str(nights.store)
     before = json.loads(run(nights, capsys, "status", "--store", store, "--json").out)

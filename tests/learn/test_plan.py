@@ -70,11 +70,15 @@ def test_costs_of_each_stage():
 
 
 def test_disk_counts_what_is_deleted_on_the_way():
-    plan = plan_embedding(GRAPH, EmbedOptions(dim=128), ClusterMemory(1, 2, int(64e9)))
+    memory = ClusterMemory(1, 2, int(64e9))
+    plan = plan_embedding(GRAPH, EmbedOptions(dim=128, keep_sketch=True), memory)
     sizes = [array.nbytes for planned in plan.stages for array in planned.stage.writes]
     sketch, vectors = (4 * GRAPH.nodes * columns for columns in (plan.setup.columns, 128))
     # The sketch; then three steps of smoothing, or the last two, embedding and basis.
     assert sketch + 4 * vectors <= plan.disk_bytes < sketch + 7 * vectors < sum(sizes)
+    # Unless it is kept, the sketch goes before smoothing.
+    usual = plan_embedding(GRAPH, EmbedOptions(dim=128), memory)
+    assert sketch + vectors <= usual.disk_bytes < sketch + 2 * vectors
 
 
 def test_with_room_for_all_columns_there_is_one_pass():

@@ -322,9 +322,9 @@ def test_mistakes_in_a_configuration(tmp_path, content, message):
 
 def test_the_example_is_a_configuration_of_defaults(tmp_path):
     path = tmp_path / "night.yaml"
-    path.write_text(example_config())
+    path.write_text(example_config().replace("/data/figrl/store", "/data/mine"))
     config = read_reindex_config(path)
-    path.write_text("store: /data/figrl/store\nsources: /data/edges")
+    path.write_text("store: /data/mine\nsources: /data/edges")
     short = read_reindex_config(path)
     assert config.model_copy(update={"sources": short.sources}) == short
     assert "# days: 90" in example_config().replace("#   ", "# ")

@@ -128,6 +128,7 @@ def embed(
     smoothing: str | int | None = None,
     prominence: str | float | None = None,
     seed: int = 0,
+    keep_sketch: bool = False,
     client: distributed.Client | None = None,
     memory_limit: str | int | None = None,
     progress: bool | None = None,
@@ -165,6 +166,8 @@ def embed(
         Weight of the last dimension, which says how well linked a node is.
     seed : int
         Seed of the random projection.
+    keep_sketch : bool
+        Whether the sketch stays in the store, several times as large as the vectors.
     client, memory_limit, progress
         As of `ingest`.
 

@@ -23,19 +23,19 @@ class JobLog:
     """The log of one job: a monitor that logs stages and forwards them to another monitor."""
 
     def __init__(self, path: Path, forward: Monitor) -> None:
-        self._path, self._forward = path, forward
+        self.path, self._forward = path, forward
         self._last_progress = 0.0
 
     def event(self, name: str, **facts: Any) -> None:
         """Append an event."""
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
         level = "error" if name == "failed" else "info"
-        append_line(self._path, json.dumps({"time": now, "level": level, "event": name, **facts}))
+        append_line(self.path, json.dumps({"time": now, "level": level, "event": name, **facts}))
 
     def copy_to(self, folder: Path) -> None:
         """Copy the log into the folder of a run."""
         with suppress(OSError):
-            put(folder / "log.jsonl", get(self._path))
+            put(folder / "log.jsonl", get(self.path))
 
     def started(self, result: StageResult) -> None:
         """Log that a stage begins."""
@@ -71,5 +71,5 @@ def logging_to(paths: StorePaths, job: str, forward: Monitor) -> Iterator[JobLog
     log = JobLog(folder / f"{datetime.now(UTC):%Y%m%dT%H%M%S.%f}-{job}-{process}.jsonl", forward)
     log.event("started", job=job, process=process_name())
     yield log
-    for old in list_prefix(folder, "*.jsonl")[:-KEPT_LOGS]:
+    for old in list_prefix(folder, "*-*.jsonl")[:-KEPT_LOGS]:
         delete(old)

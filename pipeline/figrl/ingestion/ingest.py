@@ -28,10 +28,11 @@ def run_ingest(
     """Ingest and return the report; see `figrl.ingest`."""
     paths = layout.store_paths(store)
     given = read_input(edges, options)
-    with session.open() as client, paths.locked("ingest"):
+    with session.open() as client, paths.locked("ingest") as lock:
         with given.opened(client, paths.work / "edges", session.monitor) as sources:
             version, done_before = ingest_graph(client, paths, sources, options, session)
         paths.set_latest_graph(version)
+        lock.note(graph=version, result="nothing to do" if done_before else "done")
     manifest = layout.read_manifest(paths.graph(version))
     return {
         "store": str(paths.root),

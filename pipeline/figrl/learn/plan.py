@@ -170,7 +170,9 @@ def plan_embedding(graph: Graph, options: EmbedOptions, memory: ClusterMemory) -
     spec = make_spec(options, nodes=graph.nodes, mean_degree=graph.mean_degree)
     wide, narrow = Tiling(spec.width, graph.nodes), Tiling(spec.dim, graph.nodes)
     geometry = Geometry.of(graph, stored_columns(spec))
-    setup = Setup(graph, spec, geometry, wide, narrow, memory.threads, Path())
+    setup = Setup(
+        graph, spec, geometry, wide, narrow, memory.threads, Path(), keep_sketch=options.keep_sketch
+    )
     setup = choose_tiling(setup, "wide", spec.width, memory)
     setup = choose_tiling(setup, "narrow", spec.dim, memory)
     if memory.workers == 1 or setup.is_small:

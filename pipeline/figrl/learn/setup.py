@@ -63,7 +63,8 @@ class Setup:
 
     `wide` and `narrow` are the tilings of products that make the sketch, and of those of smoothing;
     `threads` those of a worker. Unfinished work lies in the sub-folder ``work`` of `folder`. Blocks
-    of the graph may be kept from slice to slice in `kept_bytes` of a worker.
+    of the graph may be kept from slice to slice in `kept_bytes` of a worker. The sketch is deleted
+    when nothing needs it any more, but for `keep_sketch`.
     """
 
     graph: Graph
@@ -74,6 +75,7 @@ class Setup:
     threads: int
     folder: Path
     kept_bytes: int = 0
+    keep_sketch: bool = False
 
     def with_tiling(self, which: Which, tiling: Tiling) -> Setup:
         """The same with one of its tilings replaced."""

@@ -140,6 +140,17 @@ class EmbedOptions(Options):
         ),
     )
     seed: int = Field(0, ge=0, lt=1 << 63, description="Seed of the random projection.")
+    keep_sketch: bool = Field(
+        False,
+        description="Keep the sketch in the store after the run, several times as large as the "
+        "vectors; nothing needs it then.",
+    )
+
+    def significant(self) -> dict[str, Any]:
+        """Options that change the vectors; whether the sketch is kept does not."""
+        return {
+            name: value for name, value in super().significant().items() if name != "keep_sketch"
+        }
 
     @field_validator("regularization")
     @classmethod

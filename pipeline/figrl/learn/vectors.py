@@ -57,6 +57,7 @@ def vectors_stage(setup: Setup, vectors: ArraySpec, *, with_basis: bool) -> Stag
         Memory(task_bytes=4 * (5 * rows * columns + 6 * columns * dim + 6 * rows * dim)),
         reads=(setup.sketch,),
         writes=arrays,
+        frees=() if setup.keep_sketch else (setup.sketch,),
         cost=Cost(
             read_bytes=4 * nodes * columns * reads,
             written_bytes=4 * nodes * dim * len(arrays),

@@ -16,7 +16,7 @@ from pydantic import Field, field_validator
 from pydantic.fields import FieldInfo
 
 from figrl.config import Options, read_yaml, section_model
-from figrl.errors import BadInputError
+from figrl.errors import BadInputError, ConfigError
 from figrl.ingestion.options import IngestOptions
 from figrl.ingestion.sources import find_files
 from figrl.learn.spec import EmbedOptions
@@ -89,6 +89,11 @@ def read_reindex_config(path: str | Path) -> ReindexConfig:
     file = Path(path)
     hint = "figrl reindex --example prints one to start from."
     config = read_yaml(file, ReindexConfig, what="The configuration", hint=hint)
+    if file.read_text(encoding="utf-8").strip() == example_config().strip():
+        raise ConfigError(
+            f"{file} is the example as it was printed. Write your own folders into it, at least "
+            "'store' and 'sources', and try again. Nothing was done."
+        )
     folder = file.absolute().parent
     sources = (s.model_copy(update={"path": str(folder / s.path)}) for s in config.sources)
     paths: dict[str, Any] = {"store": str(folder / config.store), "sources": tuple(sources)}

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import Any
 
 from figrl.engine.session import Session
-from figrl.errors import FigrlError
 from figrl.learn.spec import EmbedOptions, make_spec
-from figrl.nightly.metrics import write_metrics
+from figrl.nightly.metrics import metrics_of_job
 from figrl.nightly.publishing import Publisher, kept_options, name_input
 from figrl.serve.attempts import attempt
 from figrl.serve.embedding import StoreView
@@ -43,18 +41,11 @@ def embed_store(
     options = kept_options(paths)
     with session.open() as client, paths.locked("embed") as lock:
         note_published(paths)
-        code = FigrlError.exit_code
-        try:
-            with attempt(paths, "embed") as made:
-                publisher = Publisher(options, session, client, paths, lock, made)
-                report = _publish(publisher, config, open_graph(paths, version))
-            code = 0
-        except FigrlError as error:
-            code = error.exit_code
-            raise
-        finally:
-            with suppress(OSError, FigrlError):
-                write_metrics(paths, options.metrics, exit_code=code)
+        with metrics_of_job(paths, options.metrics), attempt(paths, "embed") as made:
+            publisher = Publisher(options, session, client, paths, lock, made)
+            report = _publish(publisher, config, open_graph(paths, version))
+        unchanged = report["already_done"] and "gates" not in report
+        lock.note(run=report["run"], result="nothing to do" if unchanged else "published")
     return report
 
 

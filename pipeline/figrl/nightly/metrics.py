@@ -3,24 +3,55 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
 from figrl.engine.stage import group_by_name
+from figrl.errors import FigrlError
 from figrl.serve.attempts import last_attempt
 from figrl.serve.overlay import open_overlay
 from figrl.serve.publish import PUBLICATIONS, history
 from figrl.store.files import exists, free_bytes, put, read_record
+from figrl.store.heartbeat import heartbeat
+from figrl.store.jobs import KEPT_RECORDS, exit_code_of, last_jobs
 from figrl.store.layout import StorePaths, read_manifest
 
+BEAT_SECONDS = 60.0
+"""How often the metrics of a running job are renewed; the alert of a killed one needs that."""
 
-def write_metrics(paths: StorePaths, target: str | None, *, exit_code: int = 0) -> None:
-    """Replace a file (default: ``metrics.prom`` in the store) by metrics of a job and its store."""
+
+@contextmanager
+def metrics_of_job(paths: StorePaths, target: str | None) -> Iterator[None]:
+    """Keep the metrics of a store up to date while a job runs, and write how it ended."""
+    write_metrics(paths, target, exit_code=None)
+    try:
+        with heartbeat(lambda: write_metrics(paths, target, exit_code=None), BEAT_SECONDS):
+            yield
+    except BaseException as error:
+        # The error itself is what the user has to see, also on a full disk.
+        with suppress(OSError, FigrlError):
+            write_metrics(paths, target, exit_code=exit_code_of(error))
+        raise
+    write_metrics(paths, target, exit_code=0)
+
+
+def write_metrics(paths: StorePaths, target: str | None, *, exit_code: int | None) -> None:
+    """Replace a file (default: ``metrics.prom`` in the store) by metrics of a job and its store.
+
+    `exit_code`: that of the job, or None while it runs.
+    """
+    now, running = round(time.time(), 3), exit_code is None
     gauges = _Gauges(str(paths.root))
-    gauges.set("last_job_time_seconds", round(time.time(), 3), "When the last job ended.")
+    gauges.set("job_running", int(running), "Whether a job that publishes runs; 0: it ended.")
+    gauges.set("job_heartbeat_seconds", now, "When these metrics were written.")
+    gauges.set("last_job_time_seconds", None if running else now, "When the last job ended.")
     gauges.set("last_job_exit_code", exit_code, "Exit code of the last job; 0: success.")
+    success = now if exit_code == 0 else _last_success(paths)
+    gauges.set("last_success_time_seconds", success, "When a job last ended with exit code 0.")
     gauges.set("disk_free_bytes", free_bytes(paths.root), "Free space on the disk of the store.")
     current = paths.current_run()
     if current is not None:
@@ -35,10 +66,22 @@ def write_metrics(paths: StorePaths, target: str | None, *, exit_code: int = 0) 
     put(path, generate_latest(gauges.registry))
 
 
+def _last_success(paths: StorePaths) -> float | None:
+    """When the published vectors were last known to be up to date."""
+    good = ("published", "nothing to do")
+    ended = [
+        job["ended"]
+        for job in last_jobs(paths.root, KEPT_RECORDS)
+        if job["job"] in ("reindex", "embed") and job["result"] in good
+    ]
+    return max([*ended, *(event["time"] for event in history(paths, "published"))], default=None)
+
+
 def _add_attempt(gauges: _Gauges, made: dict[str, Any]) -> None:
     """What came of the last attempt to publish, beside the run that is published."""
     named = {name: str(made.get(name) or "") for name in ("job", "run", "result")}
     gauges.set("last_attempt_info", 1, "The last attempt to publish.", **named)
+    gauges.set("last_attempt_started_seconds", made.get("started"), "When it was started.")
     served = int(made.get("result") in ("published", "nothing to do"))
     gauges.set("last_attempt_served", served, "Whether its run is the published one; 0: it is not.")
     gauges.set("last_attempt_time_seconds", made.get("ended"), "When the last attempt ended.")

@@ -93,6 +93,7 @@ class Publisher:
             self.client, self.paths, graph, embed, self.session, reference=reference, facts=facts
         )
         self.attempt.note(run=run)
+        self.lock.note(run=run)
         return run, done_before
 
     def publish(self, run: str, published: Embedding | None) -> dict[str, Any]:
@@ -117,6 +118,7 @@ class Publisher:
             carried = carry_overlay(self.client, self.paths, published, new, self.session)
         self.build_index(new)
         page = write_report(new, measures, verdicts)
+        self.lock.note(report=str(page))
         self.session.monitor.note(f"Report: {page}")
         if not self.anyway and not all(verdict.passed for verdict in verdicts):
             self._refuse(new.run, verdicts)

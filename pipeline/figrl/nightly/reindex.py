@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,16 +14,32 @@ from figrl.errors import ConfigError, FigrlError
 from figrl.ingestion.ingest import ingest_graph
 from figrl.ingestion.inputs import inspect_files
 from figrl.nightly.config import ReindexConfig, source_files
-from figrl.nightly.metrics import write_metrics
+from figrl.nightly.metrics import metrics_of_job, write_metrics
 from figrl.nightly.publishing import Publisher, PublishOptions, keep_options, name_input
 from figrl.serve import publish
 from figrl.serve.attempts import attempt
 from figrl.serve.embedding import Embedding, StoreView
 from figrl.serve.index import import_usearch
+from figrl.store.files import exists
 from figrl.store.graph import Graph, open_graph
 from figrl.store.ids import IdKind, check_id_kind
+from figrl.store.jobs import exit_code_of, record_failure
 from figrl.store.layout import StorePaths, read_manifest, store_paths
 from figrl.store.sides import GraphKind
+
+
+@contextmanager
+def starting(config: ReindexConfig) -> Iterator[None]:
+    """Tell of a night that ends before it begins, as when no cluster answers."""
+    paths = store_paths(config.store)
+    try:
+        yield
+    except Exception as error:
+        if exists(paths.root):
+            record_failure(paths.root, "reindex", error)
+            with suppress(OSError, FigrlError):
+                write_metrics(paths, config.metrics, exit_code=exit_code_of(error))
+        raise
 
 
 def run_reindex(
@@ -46,20 +63,21 @@ def run_reindex(
         logging_to(paths, "reindex", session.monitor) as log,
     ):
         session = replace(session, monitor=log)
+        lock.note(log=str(log.path))
         options = PublishOptions(**config.model_dump(include=set(PublishOptions.model_fields)))
         try:
-            with attempt(paths, "reindex") as made:
+            with metrics_of_job(paths, config.metrics), attempt(paths, "reindex") as made:
                 publisher = Publisher(
                     options, session, client, paths, lock, made, anyway=publish_anyway
                 )
                 report = _Night(config, publisher).run()
         except Exception as error:
-            code = error.exit_code if isinstance(error, FigrlError) else FigrlError.exit_code
             with suppress(OSError, FigrlError):
-                log.event("failed", error=f"{type(error).__name__}: {error}", exit_code=code)
-                write_metrics(paths, config.metrics, exit_code=code)
+                told = f"{type(error).__name__}: {error}"
+                log.event("failed", error=told, exit_code=exit_code_of(error))
             raise
-        write_metrics(paths, config.metrics)
+        result = "nothing to do" if report["nothing_to_do"] else "published"
+        lock.note(run=report["run"], result=result)
         log.event("done", run=report["run"], nothing_to_do=report["nothing_to_do"])
         log.copy_to(paths.run(report["run"]))
         return report

@@ -40,13 +40,15 @@ def run_fold_publish(
             "--publish adds nodes that are new; vectors of known ones are learnt again by the next "
             "re-indexing. Leave --known recompute out."
         )
-    with session.open() as client, paths.locked("fold-in"):
+    with session.open() as client, paths.locked("fold-in") as lock:
         embedding = open_store(paths.root).embedding()
         job = FoldIn(embedding, config).with_side()
         job.inspect(client, incoming)
         config = job.config
         _keep_options(embedding, config)
         done = refresh_overlay(client, paths, embedding, config, session, incoming)
+        result = "nothing to do" if done["already_done"] else "published"
+        lock.note(run=embedding.run, result=result)
     return {
         "store": str(paths.root),
         "run": embedding.run,

@@ -133,6 +133,7 @@ def roll_back(store: PathLike, run: str | None = None) -> dict[str, Any]:
         chosen = run or earlier[-1]
         check_finished(paths, chosen)
         publish_run(paths, chosen, lock, by="rollback", action="rolled back", hand_over=True)
+        lock.note(run=chosen, result="published")
     return {"store": str(paths.root), "before": before, "current": chosen}
 
 

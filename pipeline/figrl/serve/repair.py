@@ -41,7 +41,7 @@ from figrl.serve.verify import (
 )
 from figrl.store import files
 from figrl.store.graph import open_graph
-from figrl.store.layout import StorePaths, read_manifest
+from figrl.store.layout import StorePaths, read_contents, read_manifest
 from figrl.store.lock import Lock
 
 
@@ -159,7 +159,8 @@ def _repair_run(repair: _Repair, name: str, every: list[Finding]) -> None:
     if not learnt:
         return
     graph = open_graph(repair.paths, manifest["graph"])
-    options = make_options(EmbedOptions, manifest["config"])
+    kept = "sketch" in read_contents(folder)["arrays"]
+    options = make_options(EmbedOptions, {**manifest["config"], "keep_sketch": kept})
     plan = plan_embedding(graph, options, repair.session.memory(repair.client))
     scratch = repair.scratch(name)
     runner = repair.runner(scratch)

@@ -51,9 +51,9 @@ def run_embed(
             )
         wanted = not gated if publish is None else publish
         with attempt(paths, "embed") if wanted else nullcontext() as made:
-            name, done_before = learn_run(
-                client, paths, open_graph(paths, version), config, session
-            )
+            graph = open_graph(paths, version)
+            name, done_before = learn_run(client, paths, graph, config, session)
+            lock.note(run=name, result="done" if made is None else "published")
             if made is not None:
                 made.note(run=name)
                 publish_run(paths, name, lock, hand_over=True)

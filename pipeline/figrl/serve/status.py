@@ -13,6 +13,7 @@ from figrl.serve.overlay import open_overlay
 from figrl.serve.publish import history, is_pinned
 from figrl.store.files import exists, list_prefix, size_bytes
 from figrl.store.graph import Graph, open_graph
+from figrl.store.jobs import last_jobs, owner_state
 from figrl.store.layout import PathLike, StorePaths, existing_store, read_manifest, store_paths
 from figrl.store.lock import owner_of
 
@@ -25,8 +26,8 @@ _RUN_FACTS = ("run", "created", "graph", "dim", "sketch_size", "seconds", "peak_
 def store_status(store: PathLike) -> dict[str, Any]:
     """Describe the graph, the runs and the unfinished work of a store."""
     paths = store_paths(store)
-    version = paths.latest_graph()
-    if version is None and not list_jobs(paths) and owner_of(paths.root) is None:
+    version, owner = paths.latest_graph(), owner_of(paths.root)
+    if version is None and not list_jobs(paths) and not last_jobs(paths.root, 1):
         existing_store(store)
     manifests = []
     for name in paths.finished_runs():
@@ -41,17 +42,29 @@ def store_status(store: PathLike) -> dict[str, Any]:
             {
                 **{name: manifest[name] for name in _RUN_FACTS},
                 "pinned": is_pinned(paths, manifest["run"]),
+                "size_bytes": size_bytes(paths.run(manifest["run"])),
                 "folded_in": len(open_overlay(paths.run(manifest["run"])) or ()),
             }
             for manifest in manifests
         ],
-        "last_attempt": last_attempt(paths),
+        "last_attempt": _last_attempt(paths, owner),
         "history": history(paths)[-_SHOWN:],
+        "last_jobs": last_jobs(paths.root, _SHOWN),
         "jobs": list_jobs(paths)[-_SHOWN:],
-        "in_use_by": owner_of(paths.root),
+        "in_use_by": None if owner is None else {**owner, "state": owner_state(owner)},
         "unfinished": _unfinished(paths),
         "size_bytes": size_bytes(paths.root),
     }
+
+
+def _last_attempt(paths: StorePaths, owner: dict[str, Any] | None) -> dict[str, Any] | None:
+    """The last attempt to publish; one that did not end and has no living owner was killed."""
+    made = last_attempt(paths)
+    if made is not None and made["result"] == "running":
+        mine = owner is not None and owner.get("purpose") == made["job"]
+        if owner is None or not mine or owner_state(owner) != "alive":
+            return {**made, "result": "killed"}
+    return made
 
 
 def _describe_graph(graph: Graph) -> dict[str, Any]:

@@ -6,19 +6,21 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
+from figrl.errors import FigrlError
+
 BEAT_SECONDS = 5.0
 _LAST_BEAT_SECONDS = 30.0
 
 
 @contextmanager
-def heartbeat(beat: Callable[[], None]) -> Iterator[None]:
-    """Call `beat` every `BEAT_SECONDS` in a daemon thread until the block ends."""
+def heartbeat(beat: Callable[[], None], seconds: float | None = None) -> Iterator[None]:
+    """Call `beat` every few seconds in a daemon thread until the block ends."""
     ended = threading.Event()
 
     def run() -> None:
-        while not ended.wait(BEAT_SECONDS):
+        while not ended.wait(seconds or BEAT_SECONDS):
             # A beat that cannot be written is followed by others.
-            with suppress(OSError):
+            with suppress(OSError, FigrlError):
                 beat()
 
     thread = threading.Thread(target=run, name="figrl-heartbeat", daemon=True)

@@ -34,7 +34,8 @@ from figrl.store.files import (
     write_record,
     write_text,
 )
-from figrl.store.lock import Lock, locked
+from figrl.store.jobs import recorded_lock
+from figrl.store.lock import Lock
 
 FORMAT = 4
 """Version of the layout on disk; part of the identity of graphs and runs."""
@@ -100,8 +101,8 @@ class StorePaths:
         return [name for _, name in sorted(found)]
 
     def locked(self, purpose: str) -> AbstractContextManager[Lock]:
-        """Hold the store's write lock."""
-        return locked(self.root, purpose)
+        """Hold the store's write lock; how the job ends is recorded."""
+        return recorded_lock(self.root, purpose)
 
 
 def read_name(path: Path) -> str | None:

@@ -14,7 +14,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
@@ -58,6 +58,19 @@ class Lock:
 
     owner: Path
     token: str
+    killed: dict[str, Any] | None = None
+    """The job that held it before, and did not release it."""
+    facts: dict[str, Any] = field(default_factory=dict)
+    """What the job tells of itself: its run, result, report and log."""
+
+    def note(self, **facts: Any) -> None:
+        """Tell more of the job, beside the lock: if it is killed, that is all that is known."""
+        self.facts.update(facts)
+        found = _read_owner(self.owner)
+        if found is not None and self._is_owner(found):
+            # The next heartbeat writes it too.
+            with suppress(OSError):
+                write_json(self.owner, {**found, "facts": self.facts})
 
     def check(self) -> None:
         """Raise StoreInUseError if another job took over, as after a long suspension."""
@@ -93,13 +106,14 @@ def locked(root: Path, purpose: str) -> Iterator[Lock]:
                 f"The store {root} is in use by {describe_owner(found)}. Wait until that job has "
                 "ended, or end it, and try again."
             )
-        lock, now = Lock(owner, uuid.uuid4().hex), round(time.time(), 3)
+        lock, now = Lock(owner, uuid.uuid4().hex, killed=found), round(time.time(), 3)
         facts = {"purpose": purpose, "process": process_name(), "token": lock.token, "since": now}
 
         def beat() -> None:
             found = _read_owner(owner)
             if found is None or found.get("token") == lock.token:
-                write_json(owner, {**facts, "beat": round(time.time(), 3)})
+                told = {"facts": dict(lock.facts), "beat": round(time.time(), 3)}
+                write_json(owner, {**facts, **told})
 
         write_json(owner, {**facts, "beat": now})
         try:

@@ -1,0 +1,129 @@
+"""What jobs did to a store: one line for each that ended, in ``logs/jobs.jsonl``.
+
+Every job that writes to a store holds its lock, so that is where it is recorded. A job that was
+killed cannot tell: it is known by the owner that it left beside the lock, and the next job that
+takes the lock records it.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any, Literal
+
+from figrl.errors import FigrlError, GateError, StoreInUseError, system_error
+from figrl.store.files import append_record, exists, get, put, read_records
+from figrl.store.lock import DEAD_AFTER_SECONDS, Lock, locked, owner_of
+
+OwnerState = Literal["alive", "dead", "silent"]
+
+KEPT_RECORDS = 500
+_INTERRUPTED_CODE = 130
+
+
+@contextmanager
+def recorded_lock(root: Path, job: str) -> Iterator[Lock]:
+    """Hold the lock of a store, and record how the job ends.
+
+    Facts that the job notes of the lock (``run``, ``result``, ``report``, ``log``) are recorded.
+    """
+    started = round(time.time(), 3)
+    with ExitStack() as stack:
+        try:
+            lock = stack.enter_context(locked(root, job))
+        except StoreInUseError as error:
+            record_failure(root, job, error, started=started)
+            raise
+        if lock.killed is not None:
+            record_job(root, _killed(lock.killed))
+        _shorten(_path(root))
+        try:
+            yield lock
+        except BaseException as error:
+            record_failure(root, job, error, started=started, **lock.facts)
+            raise
+        facts = {"result": "done", "reason": None, "exit_code": 0, **lock.facts}
+        record_job(root, {"job": job, "started": started, "ended": round(time.time(), 3), **facts})
+
+
+def record_failure(
+    root: Path, job: str, error: BaseException, *, started: float | None = None, **facts: Any
+) -> None:
+    """Record a job that ended with an error."""
+    known = error if isinstance(error, FigrlError) else system_error(error)
+    result = "failed" if isinstance(error, Exception) else "interrupted"
+    result = "refused" if isinstance(error, GateError) else result
+    reason = known.message if known else f"{type(error).__name__}: {error}".rstrip(": ")
+    now = round(time.time(), 3)
+    told = {"job": job, "started": started or now, "ended": now, **facts}
+    ending = {"result": result, "reason": reason, "exit_code": exit_code_of(error)}
+    record_job(root, {**told, **ending})
+
+
+def exit_code_of(error: BaseException) -> int:
+    """The exit code of a job that ends with an error."""
+    if not isinstance(error, Exception):
+        return _INTERRUPTED_CODE
+    known = error if isinstance(error, FigrlError) else system_error(error)
+    return FigrlError.exit_code if known is None else known.exit_code
+
+
+def record_job(root: Path, facts: dict[str, Any]) -> None:
+    """Append a job to those that ended; what the job did counts more than this line."""
+    with suppress(OSError, FigrlError):
+        append_record(_path(root), facts)
+
+
+def _shorten(path: Path) -> None:
+    """Forget the oldest records, now and then."""
+    with suppress(OSError):
+        lines = get(path).splitlines(keepends=True) if exists(path) else []
+        if len(lines) > 2 * KEPT_RECORDS:
+            put(path, b"".join(lines[-KEPT_RECORDS:]))
+
+
+def last_jobs(root: Path, count: int) -> list[dict[str, Any]]:
+    """The last jobs of a store, oldest first; last the one that runs, or was killed."""
+    ended, _ = read_records(_path(root))
+    owner = owner_of(root)
+    if owner is not None:
+        state = owner_state(owner)
+        now = {**_killed(owner), "result": "running", "ended": None, "reason": None}
+        ended.append(now if state == "alive" else _killed(owner, certain=state == "dead"))
+    return ended[-count:]
+
+
+def owner_state(owner: dict[str, Any]) -> OwnerState:
+    """Whether the process that owns a lock lives; one on another machine may only be silent."""
+    host, _, number = str(owner.get("process", "")).rpartition(":")
+    if host == os.uname().nodename and number.isdigit():
+        return "alive" if _process_lives(int(number)) else "dead"
+    silent = time.time() - float(owner.get("beat", 0.0))
+    return "silent" if silent > DEAD_AFTER_SECONDS else "alive"
+
+
+def _process_lives(number: int) -> bool:
+    try:
+        os.kill(number, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def _killed(owner: dict[str, Any], *, certain: bool = True) -> dict[str, Any]:
+    """A job that ended without a word, told by the owner that it left."""
+    process = owner.get("process", "unknown")
+    what = "was killed" if certain else "is silent, and most likely was killed"
+    reason = f"Process {process} {what}. Finished blocks are kept: run the same command again."
+    times = {"started": owner.get("since"), "ended": owner.get("beat")}
+    job = {"job": owner.get("purpose", "unknown"), **times, **owner.get("facts", {})}
+    return {**job, "result": "killed", "reason": reason, "exit_code": None}
+
+
+def _path(root: Path) -> Path:
+    return root / "logs" / "jobs.jsonl"
