@@ -13,7 +13,6 @@ says so. Modularity above 0.3 means clear communities.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
@@ -21,6 +20,7 @@ import click
 from figrl.analyze.centers import ClusterOptions
 from figrl.analyze.clusters import run_cluster
 from figrl.store.layout import existing_store
+from figrl.store.places import local_path
 from figrl_jobs.console import Cell, Report, print_facts
 from figrl_jobs.options import Connection, config_options, job, running_options, store_option
 
@@ -43,7 +43,7 @@ def command(
     """Cluster the nodes of a run by their vectors: id, cluster."""
     existing_store(store)
     with connection as session:
-        path = None if out is None else Path(out)
+        path = None if out is None else local_path(out)
         return run_cluster(store, clusters, session, out=path, **options)
 
 

@@ -24,6 +24,7 @@ from figrl.learn.spec import EmbedOptions
 from figrl.serve.embedding import open_store
 from figrl.serve.fold_in import FoldInOptions, run_fold_in
 from figrl.serve.runs import run_embed
+from figrl.store.places import local_path
 from figrl.study.planted import PlantedGraph
 from figrl_jobs.console import Cell, Report, print_facts, print_stages
 from figrl_jobs.options import Connection, job, running_options
@@ -36,7 +37,7 @@ def command(keep: str | None, connection: Connection) -> Report:
     """Generate a graph with planted communities, embed it, fold in new nodes, and check both."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="figrl-demo-")))
-        store = folder / "store" if keep is None else Path(keep)
+        store = folder / "store" if keep is None else local_path(keep)
         session = stack.enter_context(connection)
         return {**_demonstrate(folder, store, session), "kept": keep}
 

@@ -12,13 +12,13 @@ lies beside --out until it is done. Of two jobs with one --out, the second ends 
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
 
 from figrl.serve.export import run_export
 from figrl.store.layout import existing_store
+from figrl.store.places import local_path
 from figrl_jobs.console import Cell, Report, print_facts
 from figrl_jobs.options import Connection, job, running_options, store_option
 
@@ -34,7 +34,7 @@ def command(store: str, out: str, connection: Connection, **options: Any) -> Rep
     """Write the vectors of a run as Parquet: id, vector."""
     existing_store(store)
     with connection as session:
-        return run_export(store, Path(out), session, **options)
+        return run_export(store, local_path(out), session, **options)
 
 
 @command.render

@@ -21,7 +21,6 @@ a node that was folded in before update its vector, and the same file given twic
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
@@ -30,6 +29,7 @@ from figrl.config import make_options
 from figrl.serve.fold_in import FoldInOptions, run_fold_in
 from figrl.serve.overlay_update import run_fold_publish
 from figrl.store.layout import existing_store
+from figrl.store.places import local_path
 from figrl_jobs.console import Report, print_facts, print_stages
 from figrl_jobs.options import Connection, config_options, job, running_options, store_option
 
@@ -65,7 +65,9 @@ def command(
     with connection as session:
         if out is None:
             return run_fold_publish(store, edges, config, session)
-        return run_fold_in(store, edges, Path(out), config, session, run=run, overwrite=overwrite)
+        return run_fold_in(
+            store, edges, local_path(out), config, session, run=run, overwrite=overwrite
+        )
 
 
 @command.render

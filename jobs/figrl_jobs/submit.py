@@ -29,6 +29,7 @@ from figrl.nightly.config import read_reindex_config
 from figrl.store.files import write_json
 from figrl.store.layout import store_paths
 from figrl.store.lock import process_name
+from figrl.store.places import local_path
 from figrl_jobs.console import Report
 from figrl_jobs.options import job
 
@@ -85,8 +86,8 @@ def _absolute(name: str, value: Any) -> Any:
     if name not in _PATHS or value is None:
         return value
     if isinstance(value, tuple):
-        return tuple(str(Path(path).absolute()) for path in value)
-    return str(Path(value).absolute())
+        return tuple(str(local_path(path).absolute()) for path in value)
+    return str(local_path(value).absolute())
 
 
 def _store_of(config: str | None) -> str:

@@ -31,6 +31,7 @@ from figrl.store.contents import LABELS_CRC
 from figrl.store.graph import Graph
 from figrl.store.layout import PathLike, StorePaths, existing_store
 from figrl.store.lock import Lock, locked
+from figrl.store.places import local_path
 
 _DISTANCES_AT_A_TIME = _ROWS_AT_A_TIME = 1 << 22
 
@@ -80,7 +81,7 @@ def find_clusters(
         The Parquet. Labels in row order are saved in the run, as ``clusters/METHOD-K.npy``
         (int32).
     """
-    session, target = Session(client, memory_limit), None if out is None else Path(out)
+    session, target = Session(client, memory_limit), None if out is None else local_path(out)
     report = run_cluster(
         store, clusters, session, run=run, out=target, overwrite=overwrite, method=method, seed=seed
     )
@@ -99,7 +100,7 @@ def run_cluster(
 ) -> dict[str, Any]:
     """Cluster the nodes of a run and return a report; see `find_clusters`."""
     asked = make_options(ClusterOptions, {"clusters": clusters, **options})
-    paths, embedding = existing_store(store), open_store(Path(store)).embedding(run)
+    paths, embedding = existing_store(store), open_store(store).embedding(run)
     asked.check(embedding.graph)
     if out is not None:
         out = check_output(out, store=paths.root)

@@ -100,7 +100,7 @@ def find_holes(
         ``toward`` (the cluster that attracts it); with simulations, ``shii_lt`` and ``shii_ic``.
     """
     report = run_holes(store, Session(client, memory_limit), run=run, **options)
-    kind = parquet_id_type(open_store(Path(store)).embedding(report["run"]).graph.id_kind)
+    kind = parquet_id_type(open_store(store).embedding(report["run"]).graph.id_kind)
     ids = pa.array([hole.pop("id") for hole in report["holes"]], kind)
     return pa.Table.from_pylist(report["holes"]).add_column(0, "id", ids)
 
@@ -111,7 +111,7 @@ def run_holes(
     """Find structural holes and return a report; see `find_holes`."""
     started = time.perf_counter()
     paths = existing_store(store)
-    embedding = open_store(Path(store)).embedding(run)
+    embedding = open_store(store).embedding(run)
     graph = embedding.graph
     options = make_options(HoleOptions, given).check(graph.nodes)
     by_kmeans = ClusterOptions(clusters=options.clusters, seed=options.seed)

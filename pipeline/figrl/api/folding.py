@@ -17,6 +17,7 @@ from figrl.ingestion.inputs import Edges
 from figrl.serve.fold_in import FoldInOptions, run_fold_in
 from figrl.store.layout import PathLike
 from figrl.store.matrix import Floats
+from figrl.store.places import local_path
 from figrl.units import facts_html
 
 
@@ -94,6 +95,6 @@ def fold_into(
     keep = TemporaryFolder() if out is None else None
     if keep is not None:
         keep.check_seen_by(session.client)
-    target = Path(out) if keep is None else keep.path / "vectors"  # type: ignore[arg-type]
+    target = local_path(out) if keep is None else keep.path / "vectors"  # type: ignore[arg-type]
     report = run_fold_in(store, edges, target, options, session, run=run, overwrite=overwrite)
     return FoldedNodes(Path(report["out"]), report["counts"], keep)

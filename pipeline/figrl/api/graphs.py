@@ -24,6 +24,7 @@ from figrl.serve import embedding as serve
 from figrl.store.files import exists
 from figrl.store.graph import Graph, open_graph
 from figrl.store.layout import PathLike, existing_store
+from figrl.store.places import local_path
 
 
 def known_graph(graph: Any, store: PathLike | None) -> tuple[Path, Graph] | None:
@@ -44,9 +45,10 @@ def known_graph(graph: Any, store: PathLike | None) -> tuple[Path, Graph] | None
 
 def _is_store(path: PathLike) -> bool:
     """Whether a path is that of a store, or of nothing, and not of edge files."""
-    if exists(Path(path) / "graph"):
+    place = local_path(path)
+    if exists(place / "graph"):
         return True
-    return not exists(Path(path)) and not any(sign in os.fspath(path) for sign in "*?[")
+    return not exists(place) and not any(sign in os.fspath(path) for sign in "*?[")
 
 
 @contextmanager
@@ -55,7 +57,7 @@ def store_at(
 ) -> Iterator[tuple[Path, TemporaryFolder | None]]:
     """The store that was given, or a temporary one, with what keeps it."""
     if store is not None:
-        yield Path(store), None
+        yield local_path(store), None
         return
     keep = TemporaryFolder()
     keep.check_seen_by(client)

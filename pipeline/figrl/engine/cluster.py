@@ -13,7 +13,6 @@ import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 import dask
@@ -28,6 +27,7 @@ from pydantic import Field, field_validator, model_validator
 from figrl.config import Options, read_yaml
 from figrl.engine.security import TlsFiles, has_own_certificates, http_routes, private_folder
 from figrl.errors import ConfigError, ResourceError
+from figrl.store.places import local_path
 from figrl.units import human_bytes, memory_bytes, parse_memory
 
 _WORKER_WAIT_SECONDS = 60.0
@@ -136,7 +136,7 @@ def read_cluster_config(file: str | os.PathLike[str] | None = None) -> ClusterCo
     """
     if file is None:
         return ClusterConfig()
-    path = Path(file)
+    path = local_path(file)
     hint = "Give one of the sections local, scheduler or custom."
     config = read_yaml(path, ClusterConfig, what="The cluster file", hint=hint)
     if config.security is None:

@@ -18,6 +18,7 @@ from figrl.ingestion.options import IngestOptions
 from figrl.ingestion.sniff import HEAD_BYTES
 from figrl.store.ids import IdKind
 from figrl.store.layout import PathLike
+from figrl.store.places import local_path
 
 __all__ = [
     "SourceFile",
@@ -39,7 +40,7 @@ def find_files(
     """
     found: list[str] = []
     for given in [edges] if isinstance(edges, str | os.PathLike) else edges:
-        matches = _behind(os.fspath(given))
+        matches = _behind(str(local_path(given)))
         if not matches:
             raise BadInputError(
                 f"{given}: there is no edge file here. Give a file, a folder or a glob pattern of "

@@ -22,6 +22,7 @@ from figrl.ingestion.sources import find_files
 from figrl.learn.spec import EmbedOptions
 from figrl.nightly.gates import Gates
 from figrl.serve.publish import KeepRuns
+from figrl.store.places import local_path
 
 
 class Source(Options):
@@ -86,7 +87,7 @@ class ReindexConfig(Options):
 
 def read_reindex_config(path: str | Path) -> ReindexConfig:
     """Read and check a configuration; relative paths in it start at the folder of the file."""
-    file = Path(path)
+    file = local_path(path)
     hint = "figrl reindex --example prints one to start from."
     config = read_yaml(file, ReindexConfig, what="The configuration", hint=hint)
     if file.read_text(encoding="utf-8").strip() == example_config().strip():
@@ -95,10 +96,15 @@ def read_reindex_config(path: str | Path) -> ReindexConfig:
             "'store' and 'sources', and try again. Nothing was done."
         )
     folder = file.absolute().parent
-    sources = (s.model_copy(update={"path": str(folder / s.path)}) for s in config.sources)
-    paths: dict[str, Any] = {"store": str(folder / config.store), "sources": tuple(sources)}
+    sources = (
+        s.model_copy(update={"path": str(folder / local_path(s.path))}) for s in config.sources
+    )
+    paths: dict[str, Any] = {
+        "store": str(folder / local_path(config.store)),
+        "sources": tuple(sources),
+    }
     if config.metrics is not None:
-        paths["metrics"] = str(folder / config.metrics)
+        paths["metrics"] = str(folder / local_path(config.metrics))
     return config.model_copy(update=paths)
 
 

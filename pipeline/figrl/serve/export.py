@@ -27,6 +27,7 @@ from figrl.store.graph import Graph
 from figrl.store.ids import map_ids, range_path
 from figrl.store.layout import PathLike, existing_store
 from figrl.store.matrix import Floats
+from figrl.store.places import local_path
 from figrl.store.sides import node_columns
 from figrl.units import parse_memory
 
@@ -71,7 +72,7 @@ def export(
     >>> figrl.export("store", out="vectors", shard_size="256MB")  # doctest: +SKIP
     """
     report = run_export(
-        store, Path(out), Session(client), run=run, overwrite=overwrite, shard_size=shard_size
+        store, local_path(out), Session(client), run=run, overwrite=overwrite, shard_size=shard_size
     )
     return Path(report["out"])
 

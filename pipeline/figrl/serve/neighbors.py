@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any, Literal
 
 import distributed
@@ -69,7 +68,7 @@ def neighbors(
     --------
     >>> figrl.neighbors("store", ["alice", "bob"], count=5).to_pandas()  # doctest: +SKIP
     """
-    embedding = open_store(Path(store)).embedding(run)
+    embedding = open_store(store).embedding(run)
     chosen: dict[str, Any] = {"side": side, "among": among, "approximate": approximate}
     return find_neighbors(embedding, ids, count=count, client=client, **chosen)
 

@@ -21,6 +21,7 @@ from figrl.errors import ConfigError, StoreInUseError
 from figrl.store import files
 from figrl.store.layout import PathLike
 from figrl.store.lock import Lock, describe_owner, locked, owner_of
+from figrl.store.places import local_path
 
 _MARK = b"figrl"
 """Key of the metadata by which a Parquet file is known as one that figrl wrote."""
@@ -50,7 +51,7 @@ def check_output(out: PathLike, *, store: PathLike, inputs: Iterable[PathLike] =
 
     `inputs`: files, folders and glob patterns, as the user gave them and as they were found.
     """
-    path = Path(out).resolve()
+    path = local_path(out).resolve()
     suffix = path.suffix
     # A folder may end in a number, such as vectors-1.2.
     if not is_one_file(path) and suffix and not suffix[1:].isdigit():
@@ -58,10 +59,11 @@ def check_output(out: PathLike, *, store: PathLike, inputs: Iterable[PathLike] =
             f"--out {out} ends in '{suffix}', but only Parquet is written. Give a name that ends "
             "in .parquet for one file, or a name without an ending for a folder of files."
         )
-    _check_apart(out, path, "the store", Path(store).resolve())
+    _check_apart(out, path, "the store", local_path(store).resolve())
     for given in inputs:
-        _check_apart(out, path, "the input", Path(given).resolve())
-        if fnmatch(path.name, Path(given).name) and Path(given).resolve().parent == path.parent:
+        source = local_path(given)
+        _check_apart(out, path, "the input", source.resolve())
+        if fnmatch(path.name, source.name) and source.resolve().parent == path.parent:
             raise ConfigError(
                 f"--out {out} is one of the files that the input {given} stands for. Give a "
                 "place outside of it."
@@ -90,7 +92,7 @@ def quarantine_of(out: Path, inputs: Iterable[PathLike]) -> Path:
     """Folder beside an output for rows that are rejected; it may be replaced."""
     path = out.with_name(out.name + ".quarantine")
     for given in inputs:
-        if Path(given).resolve().is_relative_to(path):
+        if local_path(given).resolve().is_relative_to(path):
             raise ConfigError(
                 f"{path}, for rejected rows, holds the input {given}. Give another --out, or move "
                 "the input."

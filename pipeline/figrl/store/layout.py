@@ -15,7 +15,6 @@ is on disk. Every file has a checksum (`checksums`).
 from __future__ import annotations
 
 import json
-import os
 import re
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
@@ -36,14 +35,14 @@ from figrl.store.files import (
 )
 from figrl.store.jobs import recorded_lock
 from figrl.store.lock import Lock
+from figrl.store.places import PathLike as PathLike
+from figrl.store.places import local_path
 
 FORMAT = 4
 """Version of the layout on disk; part of the identity of graphs and runs."""
 
 _NAME = re.compile(rb"[0-9a-z-]+\n")
 """Name of a graph, a run or an overlay in the file that points to it: a digest, never a path."""
-
-PathLike = str | os.PathLike[str]
 
 
 @dataclass(frozen=True)
@@ -118,7 +117,7 @@ def read_name(path: Path) -> str | None:
 
 def store_paths(store: PathLike) -> StorePaths:
     """Paths of a store, whose folder need not exist yet."""
-    path = Path(store).absolute()
+    path = local_path(store).absolute()
     if path.exists() and not path.is_dir():
         raise ConfigError(f"The store {path} is a file. Give a folder.")
     return StorePaths(path)

@@ -17,6 +17,7 @@ from figrl.engine.session import Session
 from figrl.errors import BadInputError, ConfigError
 from figrl.store.files import write_text
 from figrl.store.layout import PathLike
+from figrl.store.places import local_path
 from figrl.study.experiment import Experiment, Study
 from figrl.study.graphs import GRAPHS
 from figrl.study.page import render, write_csv
@@ -57,7 +58,7 @@ def run_study(
     chosen = [one for one in _EXPERIMENTS if one.name in parts or "all" in parts]
     if repeats < 1:
         raise ConfigError(f"--repeats is {repeats}. At least 1 is needed.")
-    root = Path(out).absolute() / ("quick" if quick else "")
+    root = local_path(out).absolute() / ("quick" if quick else "")
     started = time.perf_counter()
     tables: list[str] = []
     sections = []
