@@ -92,7 +92,7 @@ def check_command(words: list[str], folder: Path) -> None:
             _parse(_PROGRAMS[program], program, arguments)
     elif program == "pip":
         _check_extras(arguments)
-    elif program in ("pytest", "ruff", "mypy", "lint-imports", "mkdocs", "venv", "build"):
+    elif program in _TAKE_FILES:
         missing = [word for word in arguments if "/" in word and not (ROOT / word).exists()]
         if missing:
             raise AssertionError(f"not in the repository: {missing}")
@@ -102,6 +102,9 @@ def check_command(words: list[str], folder: Path) -> None:
     elif not (ROOT / program).exists():
         raise AssertionError(f"cannot be tried: mark the block that calls {program} as no-run")
 
+
+_TAKE_FILES = ("build", "lint-imports", "mkdocs", "mypy", "pytest", "python", "ruff", "venv")
+"""Programs whose arguments with a slash are files of the repository."""
 
 _PROGRAMS: dict[str, click.Command] = {
     "figrl": figrl,

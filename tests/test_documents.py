@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import subprocess
 import sys
@@ -19,6 +20,8 @@ from figrl_jobs.main import main
 from tests.documents import PAGES, ROOT, blocks, check_command, commands, run_python_blocks
 
 README = ROOT / "README.md"
+NOTEBOOK = ROOT / "docs" / "notebook.md"
+QUALITY = ROOT / "docs" / "quality.md"
 DRAWINGS = ("", "math")
 TRIED = ("python", "bash", "yaml")
 
@@ -40,12 +43,19 @@ def test_each_block_is_tried_or_says_that_it_is_not(page):
     assert len(fences) == 2 * len(blocks(page))
 
 
-@pytest.mark.parametrize("page", _pages_with("python"), ids=_name)
+@pytest.mark.parametrize("page", [README, NOTEBOOK], ids=_name)
 def test_python_blocks_run(page, single, tmp_path, monkeypatch):
     monkeypatch.setenv("MPLBACKEND", "agg")
     with single.as_current():
         names = run_python_blocks(page, tmp_path)
     assert names["run"].vectors.shape == (names["run"].graph.nodes, names["run"].dim)
+
+
+def test_the_python_of_every_page_is_run():
+    tests = [file.read_text() for file in (ROOT / "tests").rglob("test_*.py")]
+    running = "".join(text for text in tests if "run_python_blocks" in text)
+    pages = [page for page in _pages_with("python") if page not in (README, NOTEBOOK)]
+    assert [_name(page) for page in pages if page.name not in running] == []
 
 
 @pytest.mark.parametrize("page", _pages_with("bash"), ids=_name)
@@ -108,6 +118,32 @@ def test_links_lead_to_files(page):
         target for target in targets if "://" not in target and not (page.parent / target).exists()
     ]
     assert missing == []
+
+
+def _figures(text, title):
+    """A table by rows and columns: what stands under a line that begins so."""
+    lines = text[text.index(title) :].splitlines()
+    first = next(number for number, line in enumerate(lines) if line.startswith("|"))
+    table = itertools.takewhile(lambda line: line.startswith("|"), lines[first:])
+    head, _, *rows = ([cell.strip(" *`") for cell in line.split("|")[1:-1]] for line in table)
+    return {row[0]: dict(zip(head, row, strict=True)) for row in rows}
+
+
+def test_the_figures_of_readme_are_those_of_the_benchmark():
+    ours, quality = _figures(README.read_text(), "## Beside"), QUALITY.read_text()
+    columns = {
+        "clusters (modularity)": "**Modularity",
+        "classes (micro-F1)": "**Micro-F1",
+        "links (AUC)": "**AUC of held-out edges",
+        "seconds": "**Seconds",
+        "memory": "**Peak memory",
+    }
+    for column, title in columns.items():
+        measured = {name: row["pubmed"] for name, row in _figures(quality, title).items()}
+        shown = {name.replace(", `--preset", "").strip("`"): row for name, row in ours.items()}
+        assert {name: row[column] for name, row in shown.items()} == {
+            name: measured[name] for name in shown
+        }
 
 
 def test_the_site_builds_and_needs_no_other_host(tmp_path):
