@@ -64,11 +64,10 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
 
 def on_page_content(html: str, **_: Any) -> str:
     """Put the formulas where their marks are."""
+    html = re.sub(r"<p>(MATHblock[0-9a-f]+END)</p>", r'<div class="formula">\1</div>', html)
     return re.sub(
-        r"(<p>)?MATH(inline|block)([0-9a-f]+)END(</p>)?",
-        lambda found: (
-            f"{found[1] or ''}{_mathml(bytes.fromhex(found[3]).decode(), found[2])}{found[4] or ''}"
-        ),
+        r"MATH(inline|block)([0-9a-f]+)END",
+        lambda found: str(convert(bytes.fromhex(found[2]).decode(), display=found[1])),
         html,
     )
 
@@ -76,10 +75,6 @@ def on_page_content(html: str, **_: Any) -> str:
 def _stashed(formula: str, *, block: bool) -> str:
     """A word that Markdown leaves alone."""
     return f"MATH{'block' if block else 'inline'}{formula.strip().encode().hex()}END"
-
-
-def _mathml(formula: str, display: str) -> str:
-    return str(convert(formula, display="block" if display == "block" else "inline"))
 
 
 def readme() -> str:
@@ -100,7 +95,9 @@ def notebook(path: Path) -> str:
 
 def commands_page() -> str:
     """The help of every job."""
-    context = click.Context(command, info_name="figrl", max_content_width=100, terminal_width=100)
+    context = click.Context(
+        command, info_name="figrl", terminal_width=100, **command.context_settings
+    )
     parts = ["# Commands", "What `figrl --help` and `figrl JOB --help` say.", "## figrl"]
     parts.append(_block(command.get_help(context)))
     for name in command.list_commands(context):
@@ -112,7 +109,8 @@ def commands_page() -> str:
 
 
 def _block(text: str) -> str:
-    return f"```text\n{text}\n```"
+    # What click keeps of marks that forbid to wrap a paragraph is no text.
+    return f"```text\n{text.replace(chr(8), '')}\n```"
 
 
 def configuration_page() -> str:
