@@ -2,28 +2,39 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import re
 import subprocess
 import sys
 from pathlib import Path
 
+import dask
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from figrl.engine.cluster import read_cluster_config
+from figrl.engine.cluster import ClusterConfig, read_cluster_config
+from figrl.ingestion.options import IngestOptions
+from figrl.learn.spec import EmbedOptions
 from figrl.nightly.config import read_reindex_config
+from figrl.serve.fold_in import FoldInOptions
 from figrl_jobs.main import main
 from tests.documents import PAGES, ROOT, blocks, check_command, commands, run_python_blocks
 
 README = ROOT / "README.md"
-NOTEBOOK = ROOT / "docs" / "notebook.md"
+TESTS = ROOT / "tests"
 QUALITY = ROOT / "docs" / "quality.md"
 DRAWINGS = ("", "math")
 TRIED = ("python", "bash", "yaml")
+SECTIONS = {
+    "ingest": IngestOptions,
+    "embed": EmbedOptions,
+    "fold_in": FoldInOptions,
+    "cluster": ClusterConfig,
+}
 
 
 def _name(page):
@@ -43,19 +54,25 @@ def test_each_block_is_tried_or_says_that_it_is_not(page):
     assert len(fences) == 2 * len(blocks(page))
 
 
-@pytest.mark.parametrize("page", [README, NOTEBOOK], ids=_name)
+def _tried_elsewhere():
+    """Names of pages whose blocks have a test of their own."""
+    tests = [file.read_text() for file in TESTS.rglob("test_*.py") if file != Path(__file__)]
+    return re.findall(r"[\w-]+\.md", "".join(text for text in tests if "tests.documents" in text))
+
+
+@pytest.mark.parametrize(
+    "page",
+    [page for page in _pages_with("python") if page.name not in _tried_elsewhere()],
+    ids=_name,
+)
 def test_python_blocks_run(page, single, tmp_path, monkeypatch):
     monkeypatch.setenv("MPLBACKEND", "agg")
+    # What a page sets in dask.config is gone afterwards.
+    monkeypatch.setattr(dask.config, "config", copy.deepcopy(dask.config.config))
     with single.as_current():
         names = run_python_blocks(page, tmp_path)
-    assert names["run"].vectors.shape == (names["run"].graph.nodes, names["run"].dim)
-
-
-def test_the_python_of_every_page_is_run():
-    tests = [file.read_text() for file in (ROOT / "tests").rglob("test_*.py")]
-    running = "".join(text for text in tests if "run_python_blocks" in text)
-    pages = [page for page in _pages_with("python") if page not in (README, NOTEBOOK)]
-    assert [_name(page) for page in pages if page.name not in running] == []
+    if "run" in names:
+        assert names["run"].vectors.shape == (names["run"].graph.nodes, names["run"].dim)
 
 
 @pytest.mark.parametrize("page", _pages_with("bash"), ids=_name)
@@ -75,12 +92,15 @@ def test_commands_exist(page, tmp_path):
 @pytest.mark.parametrize("page", _pages_with("yaml"), ids=_name)
 def test_configurations_are_read(page, tmp_path):
     for number, block in enumerate(blocks(page, "yaml")):
-        file = tmp_path / f"{number}.yaml"
+        file, content = tmp_path / f"{number}.yaml", yaml.safe_load(block.text)
         file.write_text(block.text)
-        read = (
-            read_reindex_config if "sources" in yaml.safe_load(block.text) else read_cluster_config
-        )
-        assert read(file)
+        if "figrl" in content:
+            for section, options in content["figrl"].items():
+                SECTIONS[section].model_validate(options)
+        elif "sources" in content:
+            assert read_reindex_config(file).sources
+        else:
+            assert read_cluster_config(file)
 
 
 def test_the_set_up_of_readme_is_what_ci_runs():
