@@ -168,7 +168,7 @@ def embed(
         Seed of the random projection.
     keep_sketch : bool
         Whether the sketch stays in the store, several times as large as the vectors.
-    client, memory_limit, progress
+    client, memory_limit, progress : optional
         As of `ingest`.
 
     Returns
@@ -246,7 +246,7 @@ def fold_in(
         What happens to a "new" node that the graph has.
     rounds : int
         Rounds in which linked new nodes pass their vectors on to each other.
-    client, memory_limit, progress
+    client, memory_limit, progress : optional
         As of `ingest`.
 
     Returns

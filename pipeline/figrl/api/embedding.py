@@ -190,7 +190,7 @@ class Embedding(serve.Embedding):
         clusters : int
         method : {"kmeans", "agglomerative"}
         seed : int
-        client, memory_limit, progress
+        client, memory_limit, progress : optional
             As of `figrl.embed`.
         """
         with showing(progress, "cluster") as monitor:
