@@ -12,6 +12,7 @@ of this one. Exit code 5 if the run would not fit the memory of the workers or t
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,11 @@ _COUNT = click.FloatRange(1, 1e15)
 @click.option("--threads", type=int, help="Threads of each worker.  [default: 8]")
 @click.option("--memory", metavar="SIZE", help="Memory of each worker, such as 64GB.")
 @click.option(
+    "--storage-rate",
+    metavar="SIZE",
+    help="Bytes a second that the storage gives to all workers together, such as 10GB.",
+)
+@click.option(
     "--measured-rates",
     is_flag=True,
     help="Predict seconds with the rates that 'figrl bench rates' measured on this machine.",
@@ -58,6 +64,7 @@ def command(
     workers: int | None,
     threads: int | None,
     memory: str | None,
+    storage_rate: str | None,
     measured_rates: bool,
     cluster: str | None,
     memory_limit: str | None,
@@ -72,6 +79,8 @@ def command(
     else:
         size = parse_memory(memory or memory_limit or "16GB")
         offered = ClusterMemory(workers or 1, threads or 8, min(size, limit or size))
+    if storage_rate is not None:
+        offered = replace(offered, storage_rate=parse_memory(storage_rate))
     plan = plan_embedding(graph, config, offered)
     plan.check(free if free is not None else plan.disk_bytes)
     rates = read_rates() if measured_rates else None
@@ -105,6 +114,7 @@ def _render(report: Report) -> None:
         "slices": "{tiling[slice_columns]} columns of the sketch at a time, "
         "{tiling[operand_rows]:,} rows of the operand",
         "time": f"about {{seconds:duration}}, most of it for {{binds}} (rates {rates})",
+        "faster with": "{advice}",
     }
     print_facts(report, facts)
     columns: list[tuple[str, Cell]] = [

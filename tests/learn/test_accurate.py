@@ -183,9 +183,13 @@ def test_every_combination_folds_in_exactly_and_has_the_same_bits_in_any_tiles(
     assert np.abs(vectors).sum(axis=1).min() > 0
     _check_fold_in(client, store, graph, run, tmp_path)
     nodes = graph.weights.shape[0]
-    cut = [(Tiling(4, nodes), Tiling(4, 64)), (Tiling(12, 50), Tiling(5, 30))]
-    # Chains of products: more than there are at once, and two at a time.
-    cut += [(Tiling(12, nodes, chain), Tiling(5, nodes, chain)) for chain in (2, 100)]
+    cut = [(Tiling(4, nodes), Tiling(4, 64)), (Tiling(12, 50), Tiling(5, 30, groups=2))]
+    # Chains of products: one, two at a time, and more than there are at once; in slices or not.
+    cut += [
+        (Tiling(4, nodes, 1, holds_graph=True), Tiling(2, nodes, 1)),
+        (Tiling(4, nodes, 2), Tiling(5, nodes, 2, holds_graph=True)),
+        (Tiling(12, nodes, 100, holds_graph=True), Tiling(3, nodes, 100)),
+    ]
     for tilings in cut:
         cut_products(monkeypatch, "in-other-tiles", *tilings)
         other = embed(store, client=client, **options)
@@ -304,17 +308,17 @@ def test_the_dot_product_of_a_full_product_is_the_weight(client, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"representation": "degree", "smoothing": 2}, "--smoothing is for the unit"),
-        ({"representation": "product", "smoothing": 1}, "--smoothing is for the unit"),
-        ({"representation": "product", "prominence": 1}, "--prominence is for the unit"),
-        ({"prominence": 11}, "--prominence is 11: has to be auto, or a weight from 0 to 10"),
-        ({"smoothing": "much"}, "--smoothing is 'much': has to be auto, or a number of steps"),
+        ({"representation": "degree", "smoothing": 2}, "smoothing is for the unit"),
+        ({"representation": "product", "smoothing": 1}, "smoothing is for the unit"),
+        ({"representation": "product", "prominence": 1}, "prominence is for the unit"),
+        ({"prominence": 11}, "^prominence is 11: has to be auto, or a weight from 0 to 10"),
+        ({"smoothing": "much"}, "^smoothing is 'much': has to be auto, or a number of steps"),
         ({"smoothing": 101}, "from 0 to 100"),
-        ({"width": 3, "depth": 1}, "has only 3 columns .width 3 x depth 1.. Give a --width of"),
-        ({"width": 8, "sketch_size": 64}, "--width or --sketch-size, not both"),
-        ({"regularization": "lots"}, "--regularization is 'lots': has to be auto, or a number"),
+        ({"width": 3, "depth": 1}, "has only 3 columns .width 3 x depth 1.. Give a width of"),
+        ({"width": 8, "sketch_size": 64}, "Give width or sketch_size, not both"),
+        ({"regularization": "lots"}, "^regularization is 'lots': has to be auto, or a number"),
         ({"regularization": -1}, "has to be auto, or a number from 0 on"),
-        ({"depth": 0}, "--depth is 0"),
+        ({"depth": 0}, "^depth is 0"),
     ],
 )
 def test_what_does_not_go_together_is_refused(client, planted, options, message):

@@ -156,15 +156,14 @@ def test_dimensions_without_information_are_zero(client, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"dim": 10, "sketch_size": 8}, "--dim is 10, but the sketch has only 8 columns"),
+        ({"dim": 10, "sketch_size": 8}, "^dim is 10, but the sketch has only 8 columns"),
         ({"dim": 300, "sketch_size": 400}, "at most 298"),
         ({"dim": 8, "sketch_size": 40_000}, "32768"),
-        ({"dim": 8, "sketch_size": 0}, "--sketch-size is 0"),
-        ({"dim": 0}, "--dim is 0"),
-        ({"dim": 8, "epsilon": 0.001}, "Allowed are 8 to 32768.*--epsilon of at least 0.0"),
-        ({"dim": 8, "epsilon": 1.5}, "--epsilon is 1.5"),
+        ({"dim": 8, "sketch_size": 0}, "^sketch_size is 0"),
+        ({"dim": 0}, "^dim is 0"),
+        ({"dim": 8, "epsilon": 0.001}, "Allowed are 8 to 32768.*an epsilon of at least 0.0"),
+        ({"dim": 8, "epsilon": 1.5}, "^epsilon is 1.5"),
         ({"dim": 8, "epsilon": 0.5, "sketch_size": 99}, "not both"),
-        ({"dim": 8, "colour": "red"}, "no option 'colour'; known: depth, dim"),
     ],
 )
 def test_what_is_not_allowed_says_what_is(client, small, options, message):

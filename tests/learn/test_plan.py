@@ -136,11 +136,10 @@ def test_products_go_in_a_row_where_one_worker_holds_the_graph_and_two_matrices(
     assert steps[0].memory.shared_bytes > 3 * 4 * graph.nodes * 32
     assert len(steps) == math.ceil(SMOOTHING_STEPS / chain)
     assert all(len(step.blocks) == 1 for step in steps)
-    # Two workers share the blocks of a product out; little memory, or a large graph, has no room.
-    shared = plan_embedding(graph, config, replace(rich, workers=2))
+    # Little memory, or a large graph, has no room.
     large = plan_embedding(replace(GRAPH, edges=10**9), config, rich)
     small_memory = plan_embedding(graph, config, poor)
-    assert {plan.setup.narrow.chain for plan in (shared, large, small_memory)} == {1}
+    assert {plan.setup.narrow.chain for plan in (large, small_memory)} == {0}
 
 
 def test_the_refusal_names_the_stage_the_numbers_and_the_option():
@@ -284,7 +283,14 @@ GRID = [
 ]
 
 
-@pytest.mark.parametrize("tiles", [None, Tiling(16, 64), Tiling(64, 10**6, chain=3)], ids=str)
+@pytest.mark.parametrize(
+    "tiles",
+    [
+        *(None, Tiling(16, 64, groups=2), Tiling(64, 10**6, chain=3, holds_graph=True)),
+        Tiling(16, 10**6, chain=2),
+    ],
+    ids=str,
+)
 @pytest.mark.parametrize("options", GRID, ids=lambda o: "-".join(map(str, o.values())))
 def test_what_is_planned_is_what_is_run(client, tmp_path, graph_of_300, options, tiles):
     """Name by name and step by step; whatever a run finds, it adds and leaves out no stage."""

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from itertools import product
-
 import numpy as np
 import pytest
 
 from figrl import ingest
 from figrl.engine.worker import release_buffers, worker_state
 from figrl.learn.operand import Columns, ProductTask
-from figrl.learn.product import product_tile
+from figrl.learn.product import product_stage
 from figrl.learn.setup import Geometry, Setup, Tiling
 from figrl.learn.spec import EmbedOptions, make_spec
 from figrl.store.arrays import ArraySpec, create_array, open_zarr
@@ -31,18 +29,19 @@ def graphs(client, tmp_path_factory):
     return ingest(path, store=folder / "store", client=client, block_rows=32), DenseGraph.of(edges)
 
 
-def products(graph, folder, count, *, columns, operand_rows, kept_bytes=0):
+def products(graph, folder, count, *, tiling, kept_bytes=0):
     """K_1 to K_count, as the tiles of a run would write them."""
     results, operand, before = [], None, None
     for t in range(1, count + 1):
         out = folder / f"z{t}"
-        create_array(ArraySpec(out, (graph.nodes, SIZE), (16, columns)))
-        tiling = Tiling(columns, operand_rows)
+        array = ArraySpec(out, (graph.nodes, SIZE), (16, tiling.slice_columns))
+        create_array(array)
         setup = Setup(graph, SPEC, Geometry(16, 16), tiling, tiling, 1, folder, kept_bytes)
         factors = (1.0, 0.0) if before is None else (2.0, 1.0)
         task = ProductTask(setup, tiling, operand, Columns(out), SIZE, before, factors)
-        for slice_number, block in product(range(task.slices), range(graph.blocks)):
-            product_tile(task, block, slice_number)
+        stage = product_stage(task, "product", t, (array,))
+        for block in stage.blocks:
+            stage.function(*block.args)
         results.append(np.asarray(open_zarr(out)[...]))
         operand, before = Columns(out), operand
     release_buffers()
@@ -55,16 +54,27 @@ def test_products_are_those_of_the_dense_matrix(graphs, tmp_path):
     expected = [dense.normalised @ start, dense.normalised @ dense.normalised @ start]
     for _ in range(3):
         expected.append(2 * dense.normalised @ expected[-1] - expected[-2])
-    found = products(graph, tmp_path, 5, columns=8, operand_rows=graph.nodes)
+    found = products(graph, tmp_path, 5, tiling=Tiling(8, graph.nodes))
     for ours, exact in zip(found, expected, strict=True):
         np.testing.assert_allclose(ours, exact, rtol=1e-4, atol=3e-6)
 
 
-@pytest.mark.parametrize(("columns", "operand_rows"), [(4, 10**6), (22, 10**6), (8, 48), (20, 16)])
-def test_tiles_do_not_change_a_bit(graphs, tmp_path, columns, operand_rows):
+@pytest.mark.parametrize(
+    "tiling",
+    [
+        *(Tiling(4, 10**6), Tiling(22, 10**6)),
+        # In the hands of one worker, read by blocks or held whole.
+        *(Tiling(8, 10**6, chain=1), Tiling(20, 10**6, chain=1, holds_graph=True)),
+        # A grid: the operand in parts, past one, two and three row groups.
+        *(Tiling(8, 48), Tiling(20, 16, groups=2), Tiling(22, 30, groups=3)),
+    ],
+    ids=str,
+)
+def test_tiles_do_not_change_a_bit(graphs, tmp_path, tiling):
     graph, _ = graphs
-    usual = products(graph, tmp_path / "usual", 3, columns=8, operand_rows=graph.nodes)
-    other = products(graph, tmp_path / "other", 3, columns=columns, operand_rows=operand_rows)
+    assert graph.blocks == 5
+    usual = products(graph, tmp_path / "usual", 3, tiling=Tiling(8, graph.nodes))
+    other = products(graph, tmp_path / "other", 3, tiling=tiling)
     for first, second in zip(usual, other, strict=True):
         np.testing.assert_array_equal(first, second)
 
@@ -75,7 +85,7 @@ def test_a_graph_that_is_kept_in_part_does_not_change_a_bit(
 ):
     graph, _ = graphs
     whole = type(graph).row_groups
-    usual = products(graph, tmp_path / "usual", 2, columns=4, operand_rows=graph.nodes)
+    usual = products(graph, tmp_path / "usual", 2, tiling=Tiling(4, graph.nodes))
 
     def in_small_runs(self, block):
         for rows, columns, weights in whole(self, block):
@@ -87,6 +97,6 @@ def test_a_graph_that_is_kept_in_part_does_not_change_a_bit(
                     worker_state().kept.release()
 
     monkeypatch.setattr(type(graph), "row_groups", in_small_runs)
-    sizes = {"columns": 4, "operand_rows": graph.nodes, "kept_bytes": kept_bytes}
+    sizes = {"tiling": Tiling(4, graph.nodes), "kept_bytes": kept_bytes}
     for first, second in zip(usual, products(graph, tmp_path / "kept", 2, **sizes), strict=True):
         np.testing.assert_array_equal(first, second)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import logging
+import math
 import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
@@ -147,11 +148,15 @@ def read_cluster_config(file: str | os.PathLike[str] | None = None) -> ClusterCo
 
 @dataclass(frozen=True)
 class ClusterMemory:
-    """What the workers of a cluster offer: the smallest memory and the most threads."""
+    """What the workers of a cluster offer: the smallest memory and the most threads.
+
+    `storage_rate`: bytes a second that the storage gives to all workers together, if that is known.
+    """
 
     workers: int
     threads: int
     limit_bytes: int
+    storage_rate: float = math.inf
 
     # Dask stops giving tasks to a worker whose process holds 80 % of its limit, and a shared
     # operand is held between tasks: a plan that came near would never end.

@@ -204,6 +204,9 @@ def _completed(
     try:
         while True:
             window = max(4, _WINDOW_PER_THREAD * threads.count())
+            if stage.cost.whole_worker:
+                # A second one would wait in its worker while others have none.
+                window = max(1, threads.workers)
             while running.count() < window and (pair := next(waiting, None)) is not None:
                 block, mark = pair
                 task = (stage.function, block.args, block.key, mark, attempt)
@@ -232,6 +235,7 @@ class _Threads:
     def __init__(self, client: distributed.Client, when: str) -> None:
         self._client, self._when = client, when
         self._threads, self._asked = 0, float("-inf")
+        self.workers = 0
         self._last_seen = time.monotonic()
 
     def count(self) -> int:
@@ -239,7 +243,8 @@ class _Threads:
         now = time.monotonic()
         if now - self._asked > _WINDOW_REFRESH_SECONDS:
             with _cluster_there(self._when):
-                self._threads = sum(self._client.nthreads().values())
+                found = self._client.nthreads()
+            self._threads, self.workers = sum(found.values()), len(found)
             self._asked = time.monotonic()
             if self._threads:
                 self._last_seen = self._asked

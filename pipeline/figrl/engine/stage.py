@@ -82,16 +82,21 @@ class Cost:
     """Bytes and operations of a stage, from which the plan predicts disk, network and seconds.
 
     `work` counts operations of all cores by the name of their rate in `figrl.engine.rates.Rates`;
-    `worker_work` those that every worker repeats, such as filling a shared operand. A task of a
-    stage of `whole_worker` keeps all threads of its worker busy.
+    `worker_work` and `worker_read_bytes` what every worker repeats, such as filling a shared
+    operand. A task of a stage of `whole_worker` keeps all threads of its worker busy.
     """
 
     read_bytes: int = 0
+    worker_read_bytes: int = 0
     written_bytes: int = 0
     flops: int = 0
     work: Mapping[str, int] = field(default_factory=dict)
     worker_work: Mapping[str, int] = field(default_factory=dict)
     whole_worker: bool = False
+
+    def all_read_bytes(self, workers: int) -> int:
+        """Bytes that all workers read together."""
+        return self.read_bytes + workers * self.worker_read_bytes
 
 
 @dataclass(frozen=True)

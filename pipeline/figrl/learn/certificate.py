@@ -8,6 +8,7 @@ All of it follows from the Gram matrix of the products; only ``||L||_F`` takes a
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -24,11 +25,12 @@ from figrl.store.matrix import Floats
 
 def norm_stage(setup: Setup) -> Stage:
     """``||L||_F^2``, in parts of it that are summed up by the caller."""
-    graph, held = setup.graph, setup.wide.operand_rows
+    graph, held = setup.graph, _held_rows(setup)
     whole = held >= graph.nodes
     entries = min(graph.largest_block_edges, ROW_GROUP_EDGES)
     block_bytes = 80 * min(graph.block_rows, graph.nodes) + 56 * entries
-    operand_bytes = 4 * min(held, graph.nodes)
+    operand_bytes, passes = 4 * held, math.ceil(graph.nodes / held)
+    edge_bytes = setup.edge_bytes or 8 * graph.edges
     return Stage(
         "norm",
         norm_block,
@@ -36,15 +38,21 @@ def norm_stage(setup: Setup) -> Stage:
         Memory(operand_bytes if whole else 0, block_bytes + (0 if whole else operand_bytes)),
         reads=(graph.path,),
         cost=Cost(
-            read_bytes=8 * graph.edges, work={"entries": 2 * graph.edges, "rows": 2 * graph.edges}
+            read_bytes=passes * edge_bytes,
+            work={"entries": passes * 2 * graph.edges, "rows": 2 * graph.edges},
         ),
         expected={"square": 1.0},
     )
 
 
+def _held_rows(setup: Setup) -> int:
+    """Rows of the only column that take no more memory than the operand of a product."""
+    return min(setup.graph.nodes, setup.wide.operand_rows * setup.wide.slice_columns)
+
+
 def norm_block(setup: Setup, block: int) -> Stats:
     """Sum of the squares of L's entries in a row block."""
-    graph, rows = setup.graph, setup.wide.operand_rows
+    graph, rows = setup.graph, _held_rows(setup)
     start, stop = graph.block_range(block)
     sums = np.zeros((stop - start, 1), np.float32)
 
@@ -67,7 +75,7 @@ def norm_block(setup: Setup, block: int) -> Stats:
     own = _inverse_degrees(setup, start, stop).astype(np.float64)
     return {
         "square": float(np.dot(own, sums[:, 0].astype(np.float64))),
-        "read_bytes": graph.edge_bytes(block),
+        "read_bytes": math.ceil(graph.nodes / rows) * graph.edge_bytes(block),
         "written_bytes": 0,
     }
 

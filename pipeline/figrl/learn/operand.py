@@ -67,9 +67,8 @@ class Columns:
 class ProductTask:
     """Parameters shared by all tiles of a product ``f L Z - g before``, `factors` being f and g.
 
-    `operand` is where Z lies; None for ``R / sqrt(columns)``, which is regenerated from seeds.
-    Where it is held whole, the threads of a worker share it; where not, each goes through it in
-    parts. A product that `smooths` has ``P`` in place of ``L``, the mean over the neighbours.
+    `operand` is where Z lies; None for ``R / sqrt(columns)``, which is regenerated from seeds. A
+    product that `smooths` has ``P`` in place of ``L``, the mean over the neighbours.
     """
 
     setup: Setup
@@ -101,6 +100,11 @@ class ProductTask:
         """Slices that make up the product."""
         return math.ceil(self.columns / self.tiling.slice_columns)
 
+    def group_blocks(self, group: int) -> range:
+        """Row blocks of a row group."""
+        blocks, groups = self.graph.blocks, self.tiling.groups
+        return range(group * blocks // groups, (group + 1) * blocks // groups)
+
     def slice_range(self, slice_number: int) -> tuple[int, int]:
         """First column of a slice, and the column after its last."""
         start = slice_number * self.tiling.slice_columns
@@ -116,6 +120,10 @@ class ProductTask:
             if worker_state().kept.reserve(size, self.setup.kept_bytes):
                 worker_state().kept.keep(key, nodes, size)
         return nodes
+
+    def keeps_edges(self, block: int) -> bool:
+        """Whether the entries of a block are in memory."""
+        return worker_state().kept.get(("edges", self.graph.path, block)) is not None
 
     def block_edges(self, block: int) -> Iterator[RowGroup]:
         """Entries of a block: kept in memory if there is room, else read a row group at a time."""

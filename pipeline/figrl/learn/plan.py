@@ -26,6 +26,15 @@ from figrl.store.files import delete, exists, read_json, write_json
 from figrl.store.graph import Graph, choose_block_rows
 from figrl.units import human_bytes
 
+_ADVICE = {
+    "compute": "more workers or threads; or --preset fast, or a smaller --width or --depth",
+    "memory": "more workers, so that each writes to less new memory",
+    "disk": "faster storage, or workers with more memory, so that less is read again; or a smaller "
+    "--width or --depth",
+    "tasks": "fewer workers do as well: it is a small graph for so many",
+}
+"""What makes a run faster, by what it spends most of its time on."""
+
 
 @dataclass(frozen=True)
 class EmbedPlan:
@@ -120,6 +129,7 @@ class EmbedPlan:
         parts = {part: sum(of_stage[part] for of_stage in seconds) for part in PARTS}
         costs = [planned.stage.cost for planned in self.stages if planned.stage.blocks]
         setup, memory = self.setup, self.memory
+        binds = max(parts, key=parts.__getitem__)
         return {
             "nodes": setup.graph.nodes,
             "edges": setup.graph.edges,
@@ -140,8 +150,12 @@ class EmbedPlan:
             "stages": self._grouped([of_stage["total"] for of_stage in seconds]),
             "seconds": round(sum(of_stage["total"] for of_stage in seconds), 3),
             "seconds_by_part": {part: round(value, 3) for part, value in parts.items()},
-            "network_bytes": sum(cost.read_bytes + cost.written_bytes for cost in costs),
-            "binds": max(parts, key=parts.__getitem__),
+            "network_bytes": sum(
+                cost.all_read_bytes(memory.workers) + cost.written_bytes for cost in costs
+            ),
+            "storage_rate": memory.storage_rate,
+            "binds": binds,
+            "advice": _ADVICE[binds],
             "rates": {**asdict(used), "measured": rates is not None},
             "notes": self.notes,
         }
@@ -158,7 +172,8 @@ class EmbedPlan:
             group = groups.setdefault(stage.name, empty)
             group["times"] += 1
             group["tasks"] += len(stage.blocks)
-            for key in ("read_bytes", "written_bytes", "flops"):
+            group["read_bytes"] += stage.cost.all_read_bytes(self.memory.workers)
+            for key in ("written_bytes", "flops"):
                 group[key] += getattr(stage.cost, key)
             group["peak_bytes"] = max(group["peak_bytes"], planned.peak_bytes)
             group["seconds"] = round(group["seconds"] + taken, 3)
@@ -171,7 +186,15 @@ def plan_embedding(graph: Graph, options: EmbedOptions, memory: ClusterMemory) -
     wide, narrow = Tiling(spec.width, graph.nodes), Tiling(spec.dim, graph.nodes)
     geometry = Geometry.of(graph, stored_columns(spec))
     setup = Setup(
-        graph, spec, geometry, wide, narrow, memory.threads, Path(), keep_sketch=options.keep_sketch
+        graph,
+        spec,
+        geometry,
+        wide,
+        narrow,
+        memory.threads,
+        Path(),
+        keep_sketch=options.keep_sketch,
+        edge_bytes=graph.all_edge_bytes(),
     )
     setup = choose_tiling(setup, "wide", spec.width, memory)
     setup = choose_tiling(setup, "narrow", spec.dim, memory)

@@ -44,13 +44,17 @@ class Geometry:
 class Tiling:
     """How a product is cut to fit the memory; the result does not depend on it.
 
-    Columns and rows of an operand that are held at a time, and products that one worker computes in
-    a row in its memory; a chain of 1 is written after each, and shared among the workers.
+    Columns and rows of an operand that are held at a time. Where all rows are, the row blocks of a
+    product are shared among the workers, each of which holds the operand; with a `chain`, one
+    worker computes a slice of so many products in a row, in its memory, and may hold the graph as
+    well. Where the operand is held in parts, they go past row `groups`, one a worker.
     """
 
     slice_columns: int
     operand_rows: int
-    chain: int = 1
+    chain: int = 0
+    holds_graph: bool = False
+    groups: int = 1
 
 
 Which = Literal["wide", "narrow"]
@@ -64,7 +68,8 @@ class Setup:
     `wide` and `narrow` are the tilings of products that make the sketch, and of those of smoothing;
     `threads` those of a worker. Unfinished work lies in the sub-folder ``work`` of `folder`. Blocks
     of the graph may be kept from slice to slice in `kept_bytes` of a worker. The sketch is deleted
-    when nothing needs it any more, but for `keep_sketch`.
+    when nothing needs it any more, but for `keep_sketch`. `edge_bytes` are those of the stored
+    graph, or 0 where there is none yet.
     """
 
     graph: Graph
@@ -76,6 +81,7 @@ class Setup:
     folder: Path
     kept_bytes: int = 0
     keep_sketch: bool = False
+    edge_bytes: int = 0
 
     def with_tiling(self, which: Which, tiling: Tiling) -> Setup:
         """The same with one of its tilings replaced."""

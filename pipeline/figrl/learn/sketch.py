@@ -14,9 +14,9 @@ from functools import partial
 
 import numpy as np
 
-from figrl.engine.stage import Block, Stages, Stats
+from figrl.engine.stage import Stages, Stats
 from figrl.engine.worker import worker_state
-from figrl.learn.chain import GraphInMemory
+from figrl.learn.chain import graph_of
 from figrl.learn.operand import Columns, ProductTask
 from figrl.learn.product import product_stage
 from figrl.learn.setup import WIDE_COLUMNS, Setup
@@ -28,14 +28,13 @@ def sketch_stages(setup: Setup) -> Stages[None]:
     """All products, one after the other or in chains."""
     number, last = 1, setup.spec.products
     while number <= last:
-        times = min(setup.wide.chain, last + 1 - number)
-        chain = (run_products, Block("all", (setup, number, times)))
+        times = min(max(setup.wide.chain, 1), last + 1 - number)
         yield product_stage(
             sketch_product(setup, number),
             "sketch",
             number,
             (sketch_array(setup),),
-            chain=chain if setup.wide.chain > 1 else None,
+            chain=(run_products, (setup, number, times)),
             times=times,
         )
         number += times
@@ -65,33 +64,37 @@ def sketch_product(setup: Setup, number: int) -> ProductTask:
     )
 
 
-def run_products(setup: Setup, first: int, times: int) -> Stats:
-    """Compute ``K_first`` and those after it in the memory of this worker, and store them."""
+def run_products(setup: Setup, first: int, times: int, slice_number: int) -> Stats:
+    """Compute a slice of ``K_first`` and those after it in the memory of this worker, and store it.
+
+    What a product gave is the operand of the next one, and `before` of the one after that.
+    """
     task = sketch_product(setup, first)
-    shape = (setup.graph.nodes, setup.spec.width)
-    with worker_state().matrices.use(3, shape) as (operand, latest, earlier):
-        graph = GraphInMemory(task)
+    column, end = task.slice_range(slice_number)
+    with worker_state().matrices.use(3, (setup.graph.nodes, end - column)) as matrices:
+        operand, latest, earlier = matrices
+        graph = graph_of(task)
         if task.operand is not None:
-            graph.read(task.operand, latest)
+            graph.read(task.operand, column, latest)
         if task.before is not None:
-            graph.read(task.before, earlier)
+            graph.read(task.before, column, earlier)
         for number in range(first, first + times):
             task = sketch_product(setup, number)
-            graph.each_block(partial(_fill, task, latest, operand))
+            graph.each_block(partial(_fill, task, column, latest, operand))
             graph.multiply(task, operand, earlier)
             latest, earlier = earlier, latest
-            graph.write(task.out, latest)
-    size = latest.nbytes
-    return {
-        "read_bytes": graph.edge_bytes + min(first - 1, 2) * size,
-        "written_bytes": times * size,
-    }
+            graph.write(task.out, column, latest)
+        size = latest.nbytes
+        return {
+            "read_bytes": graph.edge_bytes + min(first - 1, 2) * size,
+            "written_bytes": times * size,
+        }
 
 
-def _fill(task: ProductTask, latest: Floats, operand: Floats, block: int) -> None:
+def _fill(task: ProductTask, column: int, latest: Floats, operand: Floats, block: int) -> None:
     """Write rows of the operand of a product whose last result is in memory."""
     if task.operand is None:
-        task.fill_block(0, block, operand)
+        task.fill_block(column, block, operand)
         return
     begin, end = task.graph.block_range(block)
     scale = task.block_nodes(block).scale.astype(np.float32)[:, None]

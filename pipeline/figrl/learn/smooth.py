@@ -22,10 +22,10 @@ from pathlib import Path
 
 import numpy as np
 
-from figrl.engine.stage import Block, Cost, Memory, Stage, Stages, Stats, numbered
+from figrl.engine.stage import Cost, Memory, Stage, Stages, Stats, numbered
 from figrl.engine.worker import worker_state
 from figrl.learn.balance import balance_stages, load_balance
-from figrl.learn.chain import GraphInMemory
+from figrl.learn.chain import GraphByBlocks, graph_of
 from figrl.learn.kernels import scale_to_unit
 from figrl.learn.operand import Columns, ProductTask, read_nodes
 from figrl.learn.product import product_stage
@@ -85,22 +85,48 @@ def _means(setup: Setup) -> ArraySpec:
 
 
 def smooth_stages(setup: Setup, share: float) -> Stages[None]:
-    """All steps from ``Y_0``, whose dimensions hold a share of the matrix, to the embedding."""
-    steps, chain = setup.spec.smoothing, setup.narrow.chain
-    local = local_weight(share)
-    if chain > 1:
-        for first in range(1, steps + 1, chain):
-            yield _chain_stage(setup, local, range(first, min(first + chain, steps + 1)))
-    else:
-        for step in range(1, steps):
-            # Y_0 is mixed in at the end.
-            frees = (smoothed_array(setup, step - 2).path,) if step > 2 else ()
-            out = smoothed_array(setup, step)
-            yield product_stage(step_product(setup, step), "smooth", step, (out,), frees=frees)
+    """All steps from ``Y_0``, whose dimensions hold a share of the matrix, to the embedding.
+
+    Where one worker has all columns, it mixes in ``Y_0`` on the way; rows in slices are mixed by a
+    stage of its own, because their length is that of all slices together.
+    """
+    steps, local = setup.spec.smoothing, local_weight(share)
+    task = step_product(setup, steps)
+    mixes = task.tiling.chain > 0 and task.slices == 1
+    yield from _filter_stages(setup, local, steps if mixes else steps - 1)
+    if not mixes:
         yield _mix_stage(setup, local)
-        yield product_stage(step_product(setup, steps), "smooth", steps, (_means(setup),))
+        yield product_stage(task, "smooth", steps, (_means(setup),))
     yield from balance_stages(setup, _means(setup))
     yield _store_stage(setup)
+
+
+def _filter_stages(setup: Setup, local: float, last: int) -> Iterator[Stage]:
+    """The steps up to one, in chains or one after the other."""
+    chain = max(setup.narrow.chain, 1)
+    for first in range(1, last + 1, chain):
+        end = min(first + chain - 1, last)
+        writes = _left_by(setup, first, end)
+        # Y_0 is mixed in at the end.
+        older = [step for step in (first - 2, first - 1) if 0 < step < end - 1]
+        if end == setup.spec.smoothing:
+            older = [step for step in (0, first - 2, first - 1) if step >= 0]
+        yield product_stage(
+            step_product(setup, first),
+            "smooth",
+            first,
+            writes,
+            chain=(run_steps, (setup, local, first, end)),
+            times=end - first + 1,
+            frees=tuple(smoothed_array(setup, step).path for step in dict.fromkeys(older)),
+        )
+
+
+def _left_by(setup: Setup, first: int, end: int) -> tuple[ArraySpec, ...]:
+    """What steps leave for those after them: the last two results."""
+    if end == setup.spec.smoothing:
+        return _mixed(setup), _means(setup)
+    return tuple(smoothed_array(setup, step) for step in (end - 1, end) if step >= first)
 
 
 def step_product(setup: Setup, step: int) -> ProductTask:
@@ -123,54 +149,32 @@ def step_product(setup: Setup, step: int) -> ProductTask:
     )
 
 
-def _chain_stage(setup: Setup, local: float, steps: range) -> Stage:
-    """Some steps in the memory of one worker."""
-    first, end = steps[0], steps[-1]
+def run_steps(setup: Setup, local: float, first: int, end: int, slice_number: int) -> Stats:
+    """Some steps of a slice in the memory of this worker; what later ones need is stored."""
     task = step_product(setup, first)
-    older = [smoothed_array(setup, step).path for step in (first - 1, first - 2) if step > 0]
-    if end == setup.spec.smoothing:
-        writes = (_mixed(setup), _means(setup))
-        older.append(smoothed_array(setup, 0).path)
-    else:
-        writes = (smoothed_array(setup, end - 1), smoothed_array(setup, end))
-    return product_stage(
-        task,
-        "smooth",
-        first,
-        writes,
-        chain=(run_steps, Block("all", (setup, local, first, len(steps)))),
-        times=len(steps),
-        frees=tuple(older),
-    )
-
-
-def run_steps(setup: Setup, local: float, first: int, times: int) -> Stats:
-    """Smooth in the memory of this worker, and store what the next steps need."""
-    task, last = step_product(setup, first), setup.spec.smoothing
-    graph = GraphInMemory(task)
-    with worker_state().matrices.use(2, (setup.graph.nodes, setup.spec.dim)) as pair:
-        latest, earlier = pair
-        graph.read(Columns(smoothed_array(setup, first - 1).path), latest)
+    column, last_column = task.slice_range(slice_number)
+    shape = (setup.graph.nodes, last_column - column)
+    with worker_state().matrices.use(2, shape) as (latest, earlier):
+        graph = graph_of(task)
+        graph.read(Columns(smoothed_array(setup, first - 1).path), column, latest)
         if first > 1:
-            graph.read(Columns(smoothed_array(setup, first - 2).path), earlier)
-        for step in range(first, first + times):
-            if step == last:
+            graph.read(Columns(smoothed_array(setup, first - 2).path), column, earlier)
+        for step in range(first, end + 1):
+            if step == setup.spec.smoothing:
                 _mix_matrix(setup, local, graph, latest)
             graph.multiply(step_product(setup, step), latest, earlier)
             latest, earlier = earlier, latest
-        end = first + times - 1
-        targets = (
-            (_mixed(setup), _means(setup))
-            if end == last
-            else (smoothed_array(setup, end - 1), smoothed_array(setup, end))
-        )
-        for target, matrix in zip(targets, (earlier, latest), strict=True):
-            graph.write(Columns(target.path), matrix)
+        left = _left_by(setup, first, end)
+        for target, matrix in zip(left, (earlier, latest)[-len(left) :], strict=True):
+            graph.write(Columns(target.path), column, matrix)
         size = latest.nbytes
-    return {"read_bytes": graph.edge_bytes + 2 * size, "written_bytes": 2 * size}
+        return {
+            "read_bytes": graph.edge_bytes + min(first, 2) * size,
+            "written_bytes": len(left) * size,
+        }
 
 
-def _mix_matrix(setup: Setup, local: float, graph: GraphInMemory, matrix: Floats) -> None:
+def _mix_matrix(setup: Setup, local: float, graph: GraphByBlocks, matrix: Floats) -> None:
     mix, height = _mixer(setup, local), setup.geometry.chunk_rows
 
     def mix_rows(block: int) -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import bisect
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from figrl.engine.cluster import ClusterMemory
@@ -18,6 +17,12 @@ from figrl.learn.sketch import sketch_stages
 _MIN_SLICE, _SLICE_STEP = 16, 16
 _CHAINED_FLOPS = 10_000_000_000
 """Of products between two that are written: a second or two, which is what a kill costs then."""
+
+_FEW_WORKERS = 8
+"""Up to so many, what fits whole is not read often enough for a grid to be tried."""
+
+_CELLS_PER_WORKER = (0.25, 0.5, 1, 2, 4)
+"""Cells of a grid that are tried: fewer read the operand less often, more take less memory."""
 
 PARTS = ("compute", "memory", "disk", "tasks")
 """What seconds are spent on."""
@@ -40,14 +45,20 @@ class PlannedStage:
         if not tasks:
             return dict.fromkeys((*PARTS, "total"), 0.0)
         threads, workers = memory.threads, memory.workers
-        cores = threads if cost.whole_worker else min(workers * threads, tasks)
+        # Workers that have a task less than others wait for them.
+        rounds = math.ceil(tasks / workers)
+        cores = threads * tasks / rounds if cost.whole_worker else min(workers * threads, tasks)
         busy = threads if cost.whole_worker else min(threads, tasks)
         parts = {
             "compute": rates.core_seconds(cost.work) / cores
             + rates.core_seconds(cost.worker_work) / busy,
             # Fresh pages come from the system one at a time, however many threads ask for them.
             "memory": self.fresh_bytes / rates.touch,
-            "disk": (cost.read_bytes / rates.read + cost.written_bytes / rates.write) / workers,
+            "disk": max(
+                (cost.all_read_bytes(workers) / rates.read + cost.written_bytes / rates.write)
+                / workers,
+                (cost.all_read_bytes(workers) + cost.written_bytes) / memory.storage_rate,
+            ),
             "tasks": tasks * rates.task_seconds + rates.stage_seconds,
         }
         busy_seconds = max(parts["compute"] + parts["memory"], parts["disk"])
@@ -79,40 +90,71 @@ def _cost(setup: Setup, which: Which, memory: ClusterMemory) -> tuple[int, float
 
 
 def choose_tiling(setup: Setup, which: Which, columns: int, memory: ClusterMemory) -> Setup:
-    """Take the slices that cost least of those whose operand fits; parts of it where none does."""
-    graph = setup.graph
-
-    def with_tiling(width: int, rows: int) -> Setup:
-        return setup.with_tiling(which, Tiling(width, rows))
-
+    """Take the way to spread products that costs least of those that fit."""
     widths = _widths(setup, columns) if which == "wide" else _even_widths(columns, _SLICE_STEP)
-    whole = [with_tiling(width, graph.nodes) for width in widths]
-    costs = [(_cost(candidate, which, memory), candidate) for candidate in whole]
-    fitting = [(s, candidate) for (peak, s), candidate in costs if peak <= memory.allowed_bytes]
-    if fitting:
-        return min(fitting, key=lambda pair: pair[0])[1]
-    width = widths[-1]
+    held = [
+        setup.with_tiling(which, tiling)
+        for width in widths
+        for tiling in _ways_to_hold(setup, which, width, memory)
+    ]
+    fitting = _fitting(held, which, memory)
+    if not fitting or memory.workers > _FEW_WORKERS:
+        grids = [grid for width in widths for grid in _grids(setup, which, width, memory)]
+        fitting += _fitting(grids, which, memory)
+        # Where nothing fits, the plan is refused with the smallest of them.
+        fitting = fitting or [(math.inf, grids[-1])]
+    return min(fitting, key=lambda pair: pair[0])[1]
+
+
+def _fitting(
+    candidates: list[Setup], which: Which, memory: ClusterMemory
+) -> list[tuple[float, Setup]]:
+    """Seconds of the candidates that fit."""
+    costs = [(_cost(candidate, which, memory), candidate) for candidate in candidates]
+    return [(s, candidate) for (peak, s), candidate in costs if peak <= memory.allowed_bytes]
+
+
+def _ways_to_hold(
+    setup: Setup, which: Which, width: int, memory: ClusterMemory
+) -> Iterator[Tiling]:
+    """Tilings that hold all rows of a slice of the operand: shared by tiles, or one worker's."""
+    nodes = setup.graph.nodes
+    yield Tiling(width, nodes)
+    if memory.workers > 1 and not setup.is_small:
+        most = setup.spec.products if which == "wide" else max(setup.spec.smoothing, 1)
+        chain = min(max(_chained(setup, width), 1), most)
+        yield from (Tiling(width, nodes, chain, holds) for holds in (True, False))
+
+
+def _grids(setup: Setup, which: Which, width: int, memory: ClusterMemory) -> Iterator[Setup]:
+    """Grids of row groups, each with the largest parts of the operand that fit beside its rows."""
     # Fewer rows than all, and beginning where chunks do, so that none is read twice.
-    chunk_rows = setup.geometry.chunk_rows
-    chunks = range(1, max((graph.nodes - 1) // chunk_rows, 1) + 1)
+    chunk_rows, blocks = setup.geometry.chunk_rows, setup.graph.blocks
+    most = max((setup.graph.nodes - 1) // chunk_rows, 1)
+    slices = math.ceil((setup.spec.width if which == "wide" else setup.spec.dim) / width)
+    wanted = {math.ceil(memory.workers * cells / slices) for cells in _CELLS_PER_WORKER}
+    # And so many that the rows of a group take half of the memory.
+    room = max(memory.allowed_bytes - RESERVED_BYTES, 1)
+    wanted.add(math.ceil(2 * 4 * setup.graph.nodes * width / room))
+    for groups in sorted({min(count, blocks) for count in wanted}):
+        small = setup.with_tiling(which, Tiling(width, chunk_rows, groups=groups))
+        room = memory.allowed_bytes - _cost(small, which, memory)[0]
+        chunks = min(1 + max(room, 0) // (4 * width * chunk_rows), most)
+        yield setup.with_tiling(which, Tiling(width, chunks * chunk_rows, groups=groups))
 
-    def too_large(chunks: int) -> bool:
-        return (
-            _cost(with_tiling(width, chunks * chunk_rows), which, memory)[0] > memory.allowed_bytes
-        )
 
-    held = max(bisect.bisect_left(chunks, True, key=too_large), 1)
-    return with_tiling(width, held * chunk_rows)
+def _chained(setup: Setup, columns: int) -> int:
+    """Products of some columns that a kill may undo."""
+    return _CHAINED_FLOPS // max(2 * 2 * setup.graph.edges * columns, 1)
 
 
 def chain_products(setup: Setup, which: Which, columns: int, memory: ClusterMemory) -> Setup:
-    """The same with products in a row, if that fits: as many as a kill may undo."""
-    tiling = setup.wide if which == "wide" else setup.narrow
-    chain = _CHAINED_FLOPS // max(2 * 2 * setup.graph.edges * columns, 1)
+    """The same with all columns of some products in a row in one worker, if that fits."""
+    tiling, chain = setup.wide if which == "wide" else setup.narrow, _chained(setup, columns)
     whole = tiling.slice_columns >= columns and tiling.operand_rows >= setup.graph.nodes
     if chain < 2 or not whole:
         return setup
-    chained = setup.with_tiling(which, replace(tiling, chain=chain))
+    chained = setup.with_tiling(which, replace(tiling, chain=chain, holds_graph=True))
     return chained if _cost(chained, which, memory)[0] <= memory.allowed_bytes else setup
 
 

@@ -135,6 +135,10 @@ class Graph:
         """Bytes of a row block's edges on disk."""
         return size_bytes(edges_path(self.path, block))
 
+    def all_edge_bytes(self) -> int:
+        """Bytes of all edges on disk; 0 for a graph that is not stored."""
+        return size_bytes(self.path / "edges") if self.path.name else 0
+
     def __repr__(self) -> str:
         weights = "weighted" if self.weighted else "unweighted"
         nodes = " and ".join(f"{count:,} {side}" for side, count in self.side_nodes().items())
