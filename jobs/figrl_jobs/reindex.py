@@ -19,7 +19,7 @@ import click
 
 from figrl.nightly.config import example_config, read_reindex_config, source_files
 from figrl.nightly.reindex import run_reindex, starting
-from figrl_jobs.console import Cell, Report, print_facts, print_stages
+from figrl_jobs.console import Cell, Report, finish, print_facts, print_stages
 from figrl_jobs.options import Connection, job, running_options
 
 
@@ -56,7 +56,6 @@ def _render(report: Report) -> None:
         "published": "{run}",
         "nodes": "{nodes:,}",
         "edges": "{edges:,}",
-        "took": "{seconds:duration}",
     }
     if report["alignment"] and report["alignment"]["mean_cosine"] is not None:
         facts["cosine with last run"] = (
@@ -77,3 +76,4 @@ def _render(report: Report) -> None:
     if refused:
         click.echo(f"Published although these gates refused: {', '.join(refused)}")
     click.echo(f"Report: {report['report']}")
+    finish()

@@ -14,8 +14,10 @@ from IPython.display import HTML
 
 import figrl
 from figrl.api.embedding import FoldInArguments
-from figrl.api.progress import Bar, _NotebookScreen
+from figrl.api.progress import NotebookScreen
 from figrl.api.words import python_words
+from figrl.engine.progress import Progress
+from figrl.engine.screens import Bar
 from figrl.engine.stage import StageResult
 from figrl.errors import BadInputError, ConfigError, ResourceError
 from figrl.ingestion.options import IngestOptions
@@ -183,7 +185,8 @@ def test_one_bar_for_a_call(monkeypatch):
         return Display()
 
     monkeypatch.setattr("IPython.display.display", display)
-    bar = Bar("ingest", _NotebookScreen())
+    monkeypatch.setattr("figrl.api.progress._REDRAW_SECONDS", 0)
+    bar = Bar(Progress("ingest"), NotebookScreen(), worded=python_words)
     bar.note("Give --weight none.")
     for name in ("scan", "ids", "build"):
         result = StageResult(name, 2)
