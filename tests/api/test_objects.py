@@ -15,7 +15,7 @@ from IPython.display import HTML
 import figrl
 from figrl.api.embedding import FoldInArguments
 from figrl.api.progress import NotebookScreen
-from figrl.api.words import python_words
+from figrl.api.words import python_words, yaml_words
 from figrl.engine.progress import Progress
 from figrl.engine.screens import Bar
 from figrl.engine.stage import StageResult
@@ -221,3 +221,22 @@ def test_progress_on_standard_error(single, capsys):
 )
 def test_options_become_arguments(text, expected):
     assert python_words(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            "Give --weight 'my score' or --kind bipartite.",
+            "Give ingest.weight: 'my score' or ingest.kind: bipartite.",
+        ),
+        (
+            "Lower --sketch-size (or raise --epsilon)",
+            "Lower embed.sketch_size (or raise embed.epsilon)",
+        ),
+        ("Raise --memory-limit to 990MB", "Raise memory_limit to 990MB"),
+        ("See figrl verify --store /a --repair, --publish-anyway", None),
+    ],
+)
+def test_errors_in_the_keys_of_a_configuration(text, expected):
+    assert yaml_words(text) == (expected or text)
