@@ -111,8 +111,10 @@ def _demonstrate(folder: Path, store: Path, picture: Path, session: Session) -> 
 
 
 def _sample(vectors: Floats, communities: Integers, count: int) -> tuple[Floats, Integers]:
+    """Vectors of some nodes, without the last dimension: new nodes have fewer edges."""
     rows = np.random.default_rng(0).choice(len(vectors), min(count, len(vectors)), replace=False)
-    return vectors[rows], communities[rows]
+    places = vectors[rows, :-1]
+    return places / np.linalg.norm(places, axis=1, keepdims=True).clip(1e-9), communities[rows]
 
 
 @command.render

@@ -14,9 +14,11 @@ value, count, ...) or by --weight; an index of pandas, years and times are never
 readings are possible, the command asks. In files without names, columns are numbers from 1; text
 with a third column of numbers needs --weight 3 or --weight none. The summary says what was taken.
 
-Formats: Parquet (a file, a folder, a glob, hive partitions), CSV and TSV, and SNAP text (two or
-three columns, any white space, '#' comments); text and CSV may be gzipped. Repeated edges count
-once in a graph without weights; weights are summed. Self-loops are dropped and counted.
+Formats: Parquet (a file, a folder, a glob, hive partitions), CSV and TSV, JSON lines (.jsonl), and
+SNAP text (two or three columns, any white space, '#' comments); all but Parquet may be gzipped. CSV
+may have semicolons, bars or tabs in place of commas. A sparse matrix (.mtx of MatrixMarket, .npz of
+scipy) is read alone, its ids are the numbers of its rows. Repeated edges count once in a graph
+without weights; weights are summed. Self-loops are dropped and counted.
 
 Kinds of graph:
   undirected  (u, v) and (v, u) are one edge

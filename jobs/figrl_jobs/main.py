@@ -73,7 +73,10 @@ class _JobsOnDemand(click.Group):
 A first run:
   figrl demo
 \b
-Your own graph, from edges to vectors, and vectors of new nodes:
+Your own graph, from edges to vectors in one command:
+  figrl embed edges.csv --out vectors.parquet
+\b
+Step by step, with a store that is kept, and vectors of new nodes:
   figrl ingest edges/*.parquet --store store
   figrl plan   --store store --sketch-size 1000 --dim 100
   figrl embed  --store store --sketch-size 1000 --dim 100

@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 import figrl
+from figrl.engine.cluster import ClusterConfig, LocalCluster
 from figrl.engine.progress import WORDS, Progress, View
 from figrl.engine.stage import StageResult
+from figrl.engine.where import describe_place
 
 
 class Clock:
@@ -110,6 +112,22 @@ def test_stages_that_nobody_expected_are_named():
     run(progress, clock, "some-stage", seconds=1.0, until=0)
     view = progress.view()
     assert (view.share, view.text) == (None, "study: some stage")
+
+
+def test_a_job_says_where_it_runs(client, monkeypatch):
+    config = ClusterConfig(scheduler=client.scheduler.address)
+    monkeypatch.setattr("figrl.engine.where._has_bokeh", lambda: True)
+    place = f"Running on 2 workers at {client.scheduler.address}"
+    assert describe_place(client, config) == f"{place}, dashboard {client.dashboard_link}."
+    monkeypatch.setattr("figrl.engine.where._has_bokeh", lambda: False)
+    extra = "pip install 'figrl[dashboard]'"
+    assert describe_place(client, config) == (
+        f"{place} (for its dashboard: {extra} where the scheduler runs)."
+    )
+    local = "Running on a local cluster: 2 workers, 2 threads, 8 GB"
+    assert describe_place(client, ClusterConfig()) == f"{local}."
+    shown = ClusterConfig(local=LocalCluster(dashboard_address="127.0.0.1:0"))
+    assert describe_place(client, shown) == f"{local} (for its dashboard: {extra})."
 
 
 @pytest.mark.parametrize(

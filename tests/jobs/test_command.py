@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -352,7 +353,7 @@ def test_reports_in_words(figrl, ring, edges, tmp_path):
     shown = figrl(*words).out
     assert shown.startswith("300 vectors of 2 dimensions: run ")
     assert "a sketch of 16" in shown
-    assert "\ncertificate  Poor: " in shown or "\ncertificate  Usual " in shown
+    assert re.search(r"\ncertificate  (Good|Usual|Poor)", shown)
     assert shown.splitlines()[-2].startswith("Took ")
     assert shown.splitlines()[-1] == f"Next: figrl export --store {ring} --out vectors.parquet"
     assert "factor-solve" not in shown

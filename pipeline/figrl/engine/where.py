@@ -33,7 +33,7 @@ def _dashboard(client: distributed.Client, config: ClusterConfig) -> str:
     link = client.dashboard_link
     if not link:
         return ""
-    has_bokeh = find_spec("bokeh") is not None
+    has_bokeh = _has_bokeh()
     if config.kind == "scheduler":
         with suppress(Exception):
             has_bokeh = client.run_on_scheduler(_has_bokeh)
