@@ -21,17 +21,14 @@ FORMATS = (parquet.FORMAT, csv.FORMAT, text.FORMAT, jsonl.FORMAT)
 _BY_SUFFIX = {suffix: known for known in FORMATS for suffix in known.suffixes}
 SUFFIXES = ", ".join(sorted(_BY_SUFFIX))
 
-_TABLE = "Convert it to Parquet, such as pandas.read_{0}(FILE).to_parquet('edges.parquet')."
+_TABLE = "Read it with pandas, and write Parquet: frame.to_parquet('edges.parquet')."
 _GRAPH = "Read it with networkx, and give the graph to figrl.ingest in Python."
 _UNPACK = "Unpack it first, or compress it as .gz instead."
 _HINTS = {
     **dict.fromkeys((".mtx", ".npz"), "A matrix is read alone: give that one file as EDGES."),
     ".npy": "Give the array to figrl.ingest in Python: figrl.ingest(numpy.load(FILE)).",
     ".json": "Give JSON with one object a line, in a file that ends in .jsonl.",
-    ".xlsx": _TABLE.format("excel"),
-    ".feather": _TABLE.format("feather"),
-    ".arrow": _TABLE.format("feather"),
-    ".orc": _TABLE.format("orc"),
+    **dict.fromkeys((".xlsx", ".feather", ".arrow", ".orc"), _TABLE),
     **dict.fromkeys((".graphml", ".gexf", ".gml", ".net"), _GRAPH),
     **dict.fromkeys((".zip", ".bz2", ".xz", ".zst", ".7z"), _UNPACK),
 }
