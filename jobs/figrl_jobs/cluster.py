@@ -21,7 +21,7 @@ from figrl.analyze.centers import ClusterOptions
 from figrl.analyze.clusters import run_cluster
 from figrl.store.layout import existing_store
 from figrl.store.places import local_path
-from figrl_jobs.console import Cell, Report, print_facts
+from figrl_jobs.console import Cell, Report, finish, print_facts, print_text
 from figrl_jobs.options import Connection, config_options, job, running_options, store_option
 
 
@@ -58,8 +58,8 @@ def _render(report: Report) -> None:
         "modularity": "{modularity:.4f}",
         "out": "{out}",
         "labels": "{labels} (by row, for other jobs)",
-        "took": "{seconds:duration}",
     }
     print_facts(report, facts)
     for note in report["notes"]:
-        click.echo(f"note: {note}")
+        print_text(f"note: {note}")
+    finish()

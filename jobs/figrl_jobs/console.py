@@ -1,77 +1,24 @@
-"""Output of a job: progress on standard error, a summary on standard output."""
+"""The summary of a job on standard output: its result first, then one time, and what is next."""
 
 from __future__ import annotations
 
 import string
+import textwrap
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 import click
-from rich import progress
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from figrl.engine.stage import StageResult, group_by_name
+from figrl.engine.stage import group_by_name
 from figrl.units import human_bytes, human_seconds
+from figrl_jobs.main import STARTED
 
 Report = dict[str, Any]
 """Result of a job, as JSON can hold it."""
-
-_LOG_EVERY_SECONDS = 15.0
-
-
-class ConsoleMonitor:
-    """A progress bar on a terminal; elsewhere a line per stage, and one every 15 seconds."""
-
-    def __init__(self) -> None:
-        self._console = Console(stderr=True)
-        self._bars = progress.Progress(
-            progress.TextColumn("{task.description:<18}"),
-            progress.BarColumn(),
-            progress.MofNCompleteColumn(),
-            progress.TimeElapsedColumn(),
-            progress.TimeRemainingColumn(),
-            console=self._console,
-        )
-        self._task: Any = None
-        self._logged = 0.0
-
-    @contextmanager
-    def showing(self) -> Iterator[ConsoleMonitor]:
-        """Show progress bars inside the ``with`` statement, if standard error is a terminal."""
-        with self._bars if self._console.is_terminal else nullcontext():
-            yield self
-
-    def started(self, result: StageResult) -> None:
-        """Start a bar."""
-        self._logged = time.monotonic()
-        self._task = self._bars.add_task(result.name, total=result.blocks, completed=result.reused)
-
-    def advanced(self, result: StageResult) -> None:
-        """Move the bar."""
-        self._bars.update(self._task, completed=len(result.stats))
-        if not self._console.is_terminal and time.monotonic() - self._logged > _LOG_EVERY_SECONDS:
-            self._logged = time.monotonic()
-            self._line(f"{result.name}: {len(result.stats)} of {result.blocks} blocks")
-
-    def finished(self, result: StageResult) -> None:
-        """End the bar."""
-        self._bars.update(self._task, completed=result.blocks)
-        if not self._console.is_terminal:
-            reused = f", {result.reused} of them done before" if result.reused else ""
-            plural = "s" if result.blocks != 1 else ""
-            took = human_seconds(result.seconds)
-            self._line(f"{result.name}: {result.blocks} block{plural} in {took}{reused}")
-
-    def note(self, text: str) -> None:
-        """Print a message for the user."""
-        self._line(f"note: {text}")
-
-    def _line(self, text: str) -> None:
-        self._console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
 class _Formatter(string.Formatter):
@@ -94,12 +41,34 @@ def _fill(cell: Cell, record: Report) -> Text:
     return Text(str(filled))
 
 
+def is_verbose() -> bool:
+    """Whether ``--verbose`` was given."""
+    return bool(click.get_current_context().params.get("verbose"))
+
+
+def finish(*next_commands: str) -> None:
+    """Print the last lines: the time since the command began, and what to do next."""
+    began = click.get_current_context().meta.get(STARTED)
+    if began is not None:
+        click.echo(f"Took {human_seconds(time.perf_counter() - began)}.")
+    for command in next_commands:
+        click.echo(f"Next: {command}")
+
+
+def print_text(text: str) -> None:
+    """Print a paragraph, wrapped to the width of the terminal."""
+    console = _table_console()
+    click.echo(textwrap.fill(text, console.width, break_long_words=False, break_on_hyphens=False))
+
+
 def print_facts(report: Report, facts: dict[str, Cell]) -> None:
     """Print names and values in two columns."""
     grid = Table.grid(padding=(0, 2))
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")
     for name, cell in facts.items():
         grid.add_row(name, _fill(cell, report))
-    _table_console().print(grid, soft_wrap=True)
+    _table_console().print(grid)
 
 
 def print_table(
@@ -115,7 +84,9 @@ def print_table(
 
 
 def print_stages(report: Report) -> None:
-    """Print what each stage took, and the peak memory of each worker process."""
+    """With ``--verbose``, print what each stage took, and the peak memory of each worker."""
+    if not is_verbose():
+        return
     stages = report.get("plan", {}).get("stages", [])
     planned = {stage["name"]: human_bytes(stage["peak_bytes"]) for stage in stages}
     columns: list[tuple[str, Cell]] = [

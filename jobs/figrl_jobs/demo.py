@@ -3,6 +3,10 @@
 For example:
   figrl demo
   figrl demo --keep demo-store        then: figrl status --store demo-store
+  figrl demo --picture map.png
+
+It draws the vectors of some nodes in the plane (t-SNE), known and new ones, and writes the picture
+to the folder where it is called.
 """
 
 from __future__ import annotations
@@ -24,29 +28,47 @@ from figrl.learn.spec import EmbedOptions
 from figrl.serve.embedding import open_store
 from figrl.serve.fold_in import FoldInOptions, run_fold_in
 from figrl.serve.runs import run_embed
+from figrl.store.matrix import Floats
 from figrl.store.places import local_path
-from figrl.study.planted import PlantedGraph
-from figrl_jobs.console import Cell, Report, print_facts, print_stages
+from figrl.study.planted import Integers, PlantedGraph
+from figrl_jobs.console import (
+    Cell,
+    Report,
+    finish,
+    is_verbose,
+    print_facts,
+    print_stages,
+    print_text,
+)
 from figrl_jobs.options import Connection, job, running_options
 
 
 @job("demo", __doc__)
 @click.option("--keep", type=click.Path(file_okay=False), help="Keep the store in this folder.")
+@click.option(
+    "--picture",
+    type=click.Path(dir_okay=False, writable=True),
+    default="figrl-demo.png",
+    show_default=True,
+    help="PNG to write; one that is there is replaced.",
+)
 @running_options
-def command(keep: str | None, connection: Connection) -> Report:
+def command(keep: str | None, picture: str, connection: Connection) -> Report:
     """Generate a graph with planted communities, embed it, fold in new nodes, and check both."""
+    target = Path(picture).absolute()
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="figrl-demo-")))
         store = folder / "store" if keep is None else local_path(keep)
         session = stack.enter_context(connection)
-        return {**_demonstrate(folder, store, session), "kept": keep}
+        return {**_demonstrate(folder, store, target, session), "kept": keep}
 
 
-def _demonstrate(folder: Path, store: Path, session: Session) -> dict[str, Any]:
+def _demonstrate(folder: Path, store: Path, picture: Path, session: Session) -> dict[str, Any]:
     # scikit-learn takes a second and 100 MB to import. Worker processes import what this process
     # has imported when they start, and no other job needs it.
     from figrl.analyze.kmeans import kmeans, nearest_center
     from figrl.analyze.metrics import agreement
+    from figrl.study.map import draw_map
 
     started = time.perf_counter()
     planted = PlantedGraph()
@@ -66,7 +88,14 @@ def _demonstrate(folder: Path, store: Path, session: Session) -> dict[str, Any]:
     table = pq.read_table(out)
     new_ids = table.column("id").to_numpy()
     flat = table.column("vector").combine_chunks().flatten().to_numpy()
-    new_labels = nearest_center(flat.reshape(len(new_ids), -1), centers)
+    new_vectors = flat.reshape(len(new_ids), -1)
+    new_labels = nearest_center(new_vectors, centers)
+    session.monitor.note("Drawing a map of the vectors.")
+    draw_map(
+        picture,
+        _sample(np.asarray(embedding.vectors), planted.community(ids), 1500),
+        _sample(new_vectors, planted.community(new_ids), 300),
+    )
     return {
         "nodes": graph["nodes"],
         "edges": graph["edges"],
@@ -74,6 +103,7 @@ def _demonstrate(folder: Path, store: Path, session: Session) -> dict[str, Any]:
         "agreement": round(agreement(labels, planted.community(ids)), 4),
         "new_nodes": len(new_ids),
         "new_nodes_agreement": round(agreement(new_labels, planted.community(new_ids)), 4),
+        "picture": str(picture),
         "seconds": round(time.perf_counter() - started, 3),
         "ingest": graph,
         "embed": run,
@@ -81,20 +111,32 @@ def _demonstrate(folder: Path, store: Path, session: Session) -> dict[str, Any]:
     }
 
 
+def _sample(vectors: Floats, communities: Integers, count: int) -> tuple[Floats, Integers]:
+    """Vectors of some nodes, without the last dimension: new nodes have fewer edges."""
+    rows = np.random.default_rng(0).choice(len(vectors), min(count, len(vectors)), replace=False)
+    places = vectors[rows, :-1]
+    return places / np.linalg.norm(places, axis=1, keepdims=True).clip(1e-9), communities[rows]
+
+
 @command.render
 def _render(report: Report) -> None:
-    for name, title in (("ingest", "Ingest"), ("embed", "Embed"), ("fold_in", "Fold-in")):
-        click.echo(f"\n{title}")
-        print_stages(report[name])
-    click.echo()
+    print_text(
+        f"The vectors tell the {report['communities']} planted communities apart: k-means clusters "
+        f"agree with them to {report['agreement']:.1%} (NMI), and of {report['new_nodes']:,} nodes "
+        f"that were folded in afterwards to {report['new_nodes_agreement']:.1%}."
+    )
+    click.echo(f"Picture: {report['picture']}")
     facts: dict[str, Cell] = {
-        "graph": "{nodes:,} nodes, {edges:,} edges",
-        "planted": "{communities} communities",
-        "recovered": "{agreement:.1%} agreement (NMI) of k-means clusters with them",
-        "new nodes": "{new_nodes:,} folded in, {new_nodes_agreement:.1%} agreement",
-        "peak memory": "{embed[peak_worker_bytes]:bytes} in a worker",
-        "took": "{seconds:duration}",
+        "graph": "{nodes:,} nodes, {edges:,} edges, generated",
+        "times": "ingest {ingest[seconds]:duration}, embed {embed[seconds]:duration}, "
+        "fold-in {fold_in[seconds]:duration}",
+        "memory": "at most {embed[peak_worker_bytes]:bytes} in a worker",
     }
     print_facts(report, facts)
-    if report["kept"]:
-        click.echo(f"Kept: figrl status --store {report['kept']}")
+    for name, title in (("ingest", "Ingest"), ("embed", "Embed"), ("fold_in", "Fold-in")):
+        if is_verbose():
+            click.echo(f"\n{title}")
+        print_stages(report[name])
+    kept = report["kept"]
+    own = "figrl embed YOUR-EDGES.csv --out vectors.parquet"
+    finish(f"figrl status --store {kept}" if kept else own)

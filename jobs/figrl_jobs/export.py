@@ -19,7 +19,7 @@ import click
 from figrl.serve.export import run_export
 from figrl.store.layout import existing_store
 from figrl.store.places import local_path
-from figrl_jobs.console import Cell, Report, print_facts
+from figrl_jobs.console import Report, finish, print_facts, print_stages
 from figrl_jobs.options import Connection, job, running_options, store_option
 
 
@@ -39,10 +39,7 @@ def command(store: str, out: str, connection: Connection, **options: Any) -> Rep
 
 @command.render
 def _render(report: Report) -> None:
-    facts: dict[str, Cell] = {
-        "run": "{run}",
-        "vectors": "{rows:,} of {dim} dimensions",
-        "out": "{out}",
-        "took": "{seconds:duration}",
-    }
-    print_facts(report, facts)
+    click.echo(f"{report['rows']:,} vectors of {report['dim']} dimensions: {report['out']}")
+    print_facts(report, {"run": "{run}"})
+    print_stages(report)
+    finish()

@@ -30,7 +30,7 @@ from figrl.serve.fold_in import FoldInOptions, run_fold_in
 from figrl.serve.overlay_update import run_fold_publish
 from figrl.store.layout import existing_store
 from figrl.store.places import local_path
-from figrl_jobs.console import Report, print_facts, print_stages
+from figrl_jobs.console import Report, finish, is_verbose, print_facts, print_stages
 from figrl_jobs.options import Connection, config_options, job, running_options, store_option
 
 
@@ -72,13 +72,16 @@ def command(
 
 @command.render
 def _render(report: Report) -> None:
-    counts = {name.replace("_", " "): f"{value:,}" for name, value in report["counts"].items()}
-    print_facts(report, {"run": "{run}", **counts, "took": "{seconds:duration}"})
-    print_stages(report)
-    if "out" not in report:
+    counts = {name.replace("_", " "): value for name, value in report["counts"].items()}
+    shown = f"{counts.pop('nodes folded in'):,} vectors of new nodes"
+    if "out" in report:
+        click.echo(f"{shown}: {report['out']}")
+    else:
         done = "were published before" if report["already_done"] else "are served with the run now"
-        click.echo(f"The vectors {done}.")
+        click.echo(f"{shown} {done}.")
+    kept = {name: f"{value:,}" for name, value in counts.items() if value or is_verbose()}
+    print_facts(report, {"run": "{run}", **kept})
+    print_stages(report)
     if report["quarantine"]:
         click.echo(f"Rejected rows, with file, row and reason: {report['quarantine']}")
-    if "out" in report:
-        click.echo(f"Vectors: {report['out']}")
+    finish(*(() if "out" in report else (f"figrl neighbors --store {report['store']} ID",)))

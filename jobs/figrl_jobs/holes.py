@@ -19,7 +19,7 @@ from typing import Any
 import click
 
 from figrl.analyze.holes import HoleOptions, run_holes
-from figrl_jobs.console import Cell, Report, print_facts, print_table
+from figrl_jobs.console import Cell, Report, finish, print_facts, print_table
 from figrl_jobs.options import Connection, config_options, job, running_options, store_option
 
 
@@ -52,6 +52,6 @@ def _render(report: Report) -> None:
         "run": "{run}",
         "clusters": "{clusters:,} by {clustered_by}, modularity {modularity:.3f}",
         "simulated": "{runs:,} times each" if report["runs"] else "no (--runs)",
-        "took": "{seconds:duration}",
     }
     print_facts(report, facts)
+    finish()

@@ -14,9 +14,11 @@ value, count, ...) or by --weight; an index of pandas, years and times are never
 readings are possible, the command asks. In files without names, columns are numbers from 1; text
 with a third column of numbers needs --weight 3 or --weight none. The summary says what was taken.
 
-Formats: Parquet (a file, a folder, a glob, hive partitions), CSV and TSV, and SNAP text (two or
-three columns, any white space, '#' comments); text and CSV may be gzipped. Repeated edges count
-once in a graph without weights; weights are summed. Self-loops are dropped and counted.
+Formats: Parquet (a file, a folder, a glob, hive partitions), CSV and TSV, JSON lines (.jsonl), and
+SNAP text (two or three columns, any white space, '#' comments); all but Parquet may be gzipped. CSV
+may have semicolons, bars or tabs in place of commas. A sparse matrix (.mtx of MatrixMarket, .npz of
+scipy) is read alone, its ids are the numbers of its rows. Repeated edges count once in a graph
+without weights; weights are summed. Self-loops are dropped and counted.
 
 Kinds of graph:
   undirected  (u, v) and (v, u) are one edge
@@ -40,7 +42,15 @@ import click
 from figrl.config import make_options
 from figrl.ingestion.ingest import run_ingest
 from figrl.ingestion.options import IngestOptions
-from figrl_jobs.console import Cell, Report, print_facts, print_stages
+from figrl_jobs.console import (
+    Cell,
+    Report,
+    finish,
+    is_verbose,
+    print_facts,
+    print_stages,
+    print_text,
+)
 from figrl_jobs.options import Connection, config_options, job, running_options, store_option
 
 
@@ -60,34 +70,40 @@ def command(edges: tuple[str, ...], store: str, connection: Connection, **option
 def _render(report: Report) -> None:
     if report["already_done"]:
         click.echo("This input was ingested before: nothing to do.")
-    sides = "" if report.get("target_start") is None else _sides(report)
+    click.echo(
+        f"A graph of {report['nodes']:,} nodes and {report['edges']:,} edges in {report['store']}"
+    )
+    sides = "" if report.get("target_start") is None else "{kind}" + _sides(report) + ", "
+    weights = "weighted" if report["weighted"] else "unweighted"
+    ids = "int64" if report["id_kind"] == "int" else "string"
     decayed = "as_of" in report
     facts: dict[str, Cell] = {
-        "graph": "{graph_version}",
-        **({"kind": "{kind}"} if sides else {}),
-        "nodes": "{nodes:,}" + sides,
-        "edges": "{edges:,}",
-        "weighted": "yes" if report["weighted"] else "no",
-        **({"half-life": "{config[half_life]}, up to " + _moment(report)} if decayed else {}),
+        "graph": "{graph_version}, " + sides + weights + ", mean degree {mean_degree:.2f}",
         **_reading(report),
-        "ids": "int64" if report["id_kind"] == "int" else "string",
-        "mean degree": "{mean_degree:.2f}",
-        "rows read": "{rows_read:,}",
-        "rows rejected": "{rows_rejected:,}",
-        "self-loops dropped": "{self_loops_dropped:,}",
-        "repeated edges merged": "{repeated_edges_merged:,}",
-        "nodes without edges": "{isolated_nodes:,}",
-        "row blocks": "{blocks:,} of {block_rows:,} nodes",
-        "took": "{seconds:duration}",
+        "ids": ids,
+        **({"half-life": "{config[half_life]}, up to " + _moment(report)} if decayed else {}),
+        "rows read": "{rows_read:,}" + _set_aside(report),
+        **({"row blocks": "{blocks:,} of {block_rows:,} nodes"} if is_verbose() else {}),
     }
     print_facts(report, facts)
     print_stages(report)
     for note in report.get("notes", ()):
-        click.echo(f"note: {note}")
+        print_text(f"note: {note}")
     if report["rows_rejected"]:
         folder = f"{report['store']}/graph/{report['graph_version']}/quarantine"
         click.echo(f"Rejected rows, with file, row and reason: {folder}")
-    click.echo(f"Next: figrl embed --store {report['store']}")
+    finish(f"figrl embed --store {report['store']}")
+
+
+def _set_aside(report: Report) -> str:
+    """Rows and nodes that are not as one would think, where there are any."""
+    counts = {
+        "rejected": report["rows_rejected"],
+        "self-loops dropped": report["self_loops_dropped"],
+        "repeated edges merged": report["repeated_edges_merged"],
+        "nodes without edges": report["isolated_nodes"],
+    }
+    return "".join(f"; {count:,} {what}" for what, count in counts.items() if count)
 
 
 def _reading(report: Report) -> dict[str, Cell]:

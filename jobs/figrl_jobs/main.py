@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import sys
+import time
 import traceback
 from importlib import import_module
 
 import click
 
 from figrl.errors import FigrlError, system_error
+
+STARTED = "figrl.started"
+"""Key of the context by which a job knows when the command began."""
 
 _JOBS = (
     "ingest",
@@ -47,6 +52,18 @@ class _JobsOnDemand(click.Group):
         command: click.Command = import_module(f"figrl_jobs.{cmd_name.replace('-', '_')}").command
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the job that was named; an unknown name that is close to a known one says so."""
+        ctx.meta[STARTED] = time.perf_counter()
+        name = args[0]
+        if name not in _JOBS and not name.startswith("-"):
+            close = difflib.get_close_matches(name, _JOBS, n=1, cutoff=0.5)
+            meant = f" Did you mean '{close[0]}'?" if close else " 'figrl --help' lists all."
+            ctx.fail(f"There is no command '{name}'.{meant}")
+        return super().resolve_command(ctx, args)
+
 
 @click.command(
     cls=_JobsOnDemand,
@@ -56,7 +73,10 @@ class _JobsOnDemand(click.Group):
 A first run:
   figrl demo
 \b
-Your own graph, from edges to vectors, and vectors of new nodes:
+Your own graph, from edges to vectors in one command:
+  figrl embed edges.csv --out vectors.parquet
+\b
+Step by step, with a store that is kept, and vectors of new nodes:
   figrl ingest edges/*.parquet --store store
   figrl plan   --store store --sketch-size 1000 --dim 100
   figrl embed  --store store --sketch-size 1000 --dim 100

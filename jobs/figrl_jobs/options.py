@@ -17,9 +17,12 @@ import click
 from pydantic import BaseModel
 
 from figrl.engine.cluster import connect, read_cluster_config
+from figrl.engine.progress import Progress
+from figrl.engine.screens import Bar, text_screen
 from figrl.engine.session import Session
+from figrl.engine.where import describe_place
 from figrl.units import parse_memory
-from figrl_jobs.console import ConsoleMonitor, Report
+from figrl_jobs.console import Report
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -43,6 +46,10 @@ memory_option = click.option(
     help="Memory that each worker process may use, such as 2GB; default: all it has.",
 )
 
+verbose_option = click.option(
+    "--verbose", is_flag=True, help="Show every stage: its time, bytes and memory."
+)
+
 
 class Job(click.Command):
     """A command whose function returns a report; ``--json`` prints it as one JSON object."""
@@ -57,6 +64,18 @@ class Job(click.Command):
         """Decorate the function that prints the report for people."""
         self._render = function
         return function
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options, those of a section after the others."""
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for param in self.get_params(ctx):
+            record = param.get_help_record(ctx)
+            if record is not None:
+                section = getattr(param, "section", None) or "Options"
+                sections.setdefault(section, []).append(record)
+        for section, records in sections.items():
+            with formatter.section(section):
+                formatter.write_dl(records)
 
     def call(self, params: dict[str, Any]) -> Report | None:
         """Run the job with its parsed options."""
@@ -96,15 +115,28 @@ def running_options(command: Command) -> Command:
 
     @memory_option
     @cluster_option
+    @verbose_option
     @functools.wraps(command)
-    def connected(cluster: str | None, memory_limit: str | None, **params: Any) -> Any:
-        return command(connection=_connect(cluster, memory_limit), **params)
+    def connected(
+        cluster: str | None, memory_limit: str | None, verbose: bool = False, **params: Any
+    ) -> Any:
+        connection = _connect(cluster, memory_limit, _outline(params), verbose=verbose)
+        return command(connection=connection, **params)
 
     return typing.cast("Command", connected)
 
 
-def config_options(model: type[BaseModel]) -> Callable[[Command], Command]:
+class _Option(click.Option):
+    """An option that the help may show in a section of its own."""
+
+    section: str | None = None
+
+
+def config_options(
+    model: type[BaseModel], *, section: str | None = None
+) -> Callable[[Command], Command]:
     """Make an option of each field of a model that has a description, its help text."""
+    kind = type("_Option", (_Option,), {"section": section})
 
     def decorate(command: Command) -> Command:
         for name, field in reversed(model.model_fields.items()):
@@ -113,12 +145,17 @@ def config_options(model: type[BaseModel]) -> Callable[[Command], Command]:
             help_text = field.description
             if field.annotation is bool:
                 flag = "--" + name.replace("_", "-")
-                command = click.option(flag, is_flag=True, default=None, help=help_text)(command)
+                command = click.option(flag, cls=kind, is_flag=True, default=None, help=help_text)(
+                    command
+                )
                 continue
             if field.default is not None:
                 help_text += f"  [default: {field.default}]"
             option = click.option(
-                "--" + name.replace("_", "-"), type=_click_type(field.annotation), help=help_text
+                "--" + name.replace("_", "-"),
+                cls=kind,
+                type=_click_type(field.annotation),
+                help=help_text,
             )
             command = option(command)
         return command
@@ -134,8 +171,17 @@ def _click_type(annotation: Any) -> Any:
     return annotation
 
 
+def _outline(params: dict[str, Any]) -> str:
+    """Name of the job, for its progress."""
+    context = click.get_current_context(silent=True)
+    name = "" if context is None else str(context.command.name)
+    return "edges to vectors" if name == "embed" and params.get("edges") else name
+
+
 @contextmanager
-def _connect(cluster: str | None, memory_limit: str | None) -> Iterator[Session]:
+def _connect(
+    cluster: str | None, memory_limit: str | None, outline: str, *, verbose: bool
+) -> Iterator[Session]:
     """Connect to the cluster of the options, with progress on standard error.
 
     A submitted job runs on the cluster that it was submitted to: its context has the session.
@@ -147,10 +193,17 @@ def _connect(cluster: str | None, memory_limit: str | None) -> Iterator[Session]
         yield replace(submitted, memory_limit=limit)
         return
     config = read_cluster_config(cluster)
-    with connect(config, limit) as client, ConsoleMonitor().showing() as monitor:
-        if cluster is None and Path("cluster.yaml").exists():
-            monitor.note(
-                "The cluster.yaml in this folder is not used, because it was not named: "
-                "give --cluster cluster.yaml."
-            )
-        yield Session(client, limit, monitor)
+    with connect(config, limit) as client:
+        click.echo(describe_place(client, config), err=True)
+        bar = Bar(Progress(outline), text_screen(), verbose=verbose)
+        state = "stopped"
+        try:
+            if cluster is None and Path("cluster.yaml").exists():
+                bar.note(
+                    "The cluster.yaml in this folder is not used, because it was not named: "
+                    "give --cluster cluster.yaml."
+                )
+            yield Session(client, limit, bar)
+            state = "done"
+        finally:
+            bar.end(state)

@@ -17,9 +17,10 @@ from contextlib import ExitStack
 
 import click
 
+from figrl.errors import FigrlError
 from figrl.nightly.config import example_config, read_reindex_config, source_files
 from figrl.nightly.reindex import run_reindex, starting
-from figrl_jobs.console import Cell, Report, print_facts, print_stages
+from figrl_jobs.console import Cell, Report, finish, print_facts, print_stages
 from figrl_jobs.options import Connection, job, running_options
 
 
@@ -37,13 +38,23 @@ def command(
         return None
     if config is None:
         raise click.UsageError("Give a CONFIG file; --example prints one to start from.")
-    wanted = read_reindex_config(config)
-    with ExitStack() as stack:
-        with starting(wanted):
-            # Before a store is made for sources that are not there.
-            source_files(wanted)
-            session = stack.enter_context(connection)
-        return run_reindex(wanted, session, publish_anyway=publish_anyway)
+    try:
+        wanted = read_reindex_config(config)
+        with ExitStack() as stack:
+            with starting(wanted):
+                # Before a store is made for sources that are not there.
+                source_files(wanted)
+                session = stack.enter_context(connection)
+            return run_reindex(wanted, session, publish_anyway=publish_anyway)
+    except FigrlError as error:
+        raise error.reworded(_in_keys(error.message)) from error.__cause__
+
+
+def _in_keys(text: str) -> str:
+    """A remedy as keys of the configuration; what it is made of is loaded where it is needed."""
+    from figrl.api.words import yaml_words
+
+    return yaml_words(text)
 
 
 @command.render
@@ -56,7 +67,6 @@ def _render(report: Report) -> None:
         "published": "{run}",
         "nodes": "{nodes:,}",
         "edges": "{edges:,}",
-        "took": "{seconds:duration}",
     }
     if report["alignment"] and report["alignment"]["mean_cosine"] is not None:
         facts["cosine with last run"] = (
@@ -77,3 +87,4 @@ def _render(report: Report) -> None:
     if refused:
         click.echo(f"Published although these gates refused: {', '.join(refused)}")
     click.echo(f"Report: {report['report']}")
+    finish()

@@ -55,6 +55,5 @@ def _render(report: Report) -> None:
         "parts": "{parts:list}",
         "graphs": "{graphs:list}",
         **({"graphs not found": "{missing_graphs:list}"} if report["missing_graphs"] else {}),
-        "took": "{seconds:duration}",
     }
     print_facts(report, facts)

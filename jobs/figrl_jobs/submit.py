@@ -53,6 +53,8 @@ def command(context: click.Context, job: str, arguments: tuple[str, ...]) -> Rep
             "such as scheduler: tcp://127.0.0.1:8786, and give that file with --cluster."
         )
     params = {name: _absolute(name, value) for name, value in params.items()}
+    if "store" in params and params["store"] is None:
+        raise click.UsageError("submit needs --store: the state and the log of the job lie there.")
     store = params.get("store") or _store_of(params["config"])
     folder = new_job(store_paths(store), job, params, str(config.scheduler))
     with connect(config) as client:

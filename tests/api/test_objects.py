@@ -14,8 +14,10 @@ from IPython.display import HTML
 
 import figrl
 from figrl.api.embedding import FoldInArguments
-from figrl.api.progress import Bar, _NotebookScreen
-from figrl.api.words import python_words
+from figrl.api.progress import NotebookScreen
+from figrl.api.words import python_words, yaml_words
+from figrl.engine.progress import Progress
+from figrl.engine.screens import Bar
 from figrl.engine.stage import StageResult
 from figrl.errors import BadInputError, ConfigError, ResourceError
 from figrl.ingestion.options import IngestOptions
@@ -183,7 +185,8 @@ def test_one_bar_for_a_call(monkeypatch):
         return Display()
 
     monkeypatch.setattr("IPython.display.display", display)
-    bar = Bar("ingest", _NotebookScreen())
+    monkeypatch.setattr("figrl.api.progress._REDRAW_SECONDS", 0)
+    bar = Bar(Progress("ingest"), NotebookScreen(), worded=python_words)
     bar.note("Give --weight none.")
     for name in ("scan", "ids", "build"):
         result = StageResult(name, 2)
@@ -218,3 +221,22 @@ def test_progress_on_standard_error(single, capsys):
 )
 def test_options_become_arguments(text, expected):
     assert python_words(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            "Give --weight 'my score' or --kind bipartite.",
+            "Give ingest.weight: 'my score' or ingest.kind: bipartite.",
+        ),
+        (
+            "Lower --sketch-size (or raise --epsilon)",
+            "Lower embed.sketch_size (or raise embed.epsilon)",
+        ),
+        ("Raise --memory-limit to 990MB", "Raise memory_limit to 990MB"),
+        ("See figrl verify --store /a --repair, --publish-anyway", None),
+    ],
+)
+def test_errors_in_the_keys_of_a_configuration(text, expected):
+    assert yaml_words(text) == (expected or text)

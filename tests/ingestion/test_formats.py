@@ -8,9 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import distributed
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import scipy.io
+import scipy.sparse as sp
 
 from figrl import ingest
 from figrl.errors import BadInputError, ConfigError
@@ -42,6 +45,19 @@ TEXTS = {
     "bare_heavy.csv": (b"1,2,0.5\n2,3,2\n5,3,1e-3\n", HEAVY),
     "labels.csv": (b"1,2,likes\n2,3,knows\n5,3,likes\n", PLAIN),
     "tabs.tsv": (b"source\ttarget\tweight\n1\t2\t0.5\n2\t3\t2\n5\t3\t1e-3\n", HEAVY),
+    "semicolons.csv": (b"source;target;weight\n1;2;0.5\n2;3;2\n5;3;1e-3\n", HEAVY),
+    "bars.csv": (b"1|2\n2|3\n5|3\n", PLAIN),
+    "objects.jsonl": (
+        b'{"target": 2, "source": 1, "x": [1]}\n\n{"source": 2, "target": 3}\r\n'
+        b'{"source": 5, "target": 3, "y": null}',
+        PLAIN,
+    ),
+    "heavy.ndjson": (
+        b'{"from": 1, "to": 2, "weight": 0.5}\n{"from": 2, "to": 3, "weight": 2}\n'
+        b'{"from": 5, "to": 3, "weight": 1e-3}\n',
+        HEAVY,
+    ),
+    "words.jsonl": (b'{"u": "b\\u00e9;", "v": "a"}\n', [("bé;", "a")]),
     "TABS.TSV": (b"a\tb\n1\t2\n2\t3\n5\t3\n", PLAIN),
     "quotes.csv": (
         b'a,b\n"x,y","new\nline"\n"say ""hi""",x\n" x",x\n',
@@ -50,7 +66,14 @@ TEXTS = {
 }
 
 
-GZIPPED = ["snap.txt.gz", "open.txt.gz", "heavy.txt.gz", "tabs.tsv.gz", "quotes.csv.gz"]
+GZIPPED = [
+    "heavy.ndjson.gz",
+    "snap.txt.gz",
+    "open.txt.gz",
+    "heavy.txt.gz",
+    "tabs.tsv.gz",
+    "quotes.csv.gz",
+]
 
 
 @pytest.mark.parametrize("name", [*TEXTS, *GZIPPED])
@@ -64,6 +87,48 @@ def test_text_and_csv(tmp_path: Path, client: distributed.Client, name: str) -> 
     assert_holds(graph, expected)
     assert graph.weighted == (len(expected[0]) > 2)
     assert report["rows_read"] == len(expected)
+
+
+def test_objects_that_are_no_edges_are_named_or_set_aside(
+    tmp_path: Path, client: distributed.Client
+) -> None:
+    path = tmp_path / "e.jsonl"
+    good = b'{"source": 1, "target": 2}\n' * 300
+    path.write_bytes(good + b'\n{"source": "x", "target": 2}\nnot json\n{"source": 3}\n')
+    with pytest.raises(BadInputError, match=r"row 302: .*has a string as 'source'"):
+        ingested(client, path, tmp_path / "store")
+    graph, report = ingested(client, path, tmp_path / "store", on_bad_edges="quarantine")
+    assert (graph.edges, report["rows_read"], report["rows_rejected"]) == (1, 303, 3)
+    (kept,) = (tmp_path / "store").glob("graph/*/quarantine/*.parquet")
+    rows = {row["row"]: row["reason"] for row in pq.read_table(kept).to_pylist()}
+    assert sorted(rows) == [302, 303, 304]
+    assert "no JSON object" in rows[303]
+    path.write_bytes(b"[1, 2]\n")
+    with pytest.raises(BadInputError, match="row 1: it is no JSON object"):
+        ingested(client, path, tmp_path / "other")
+
+
+def test_matrix_files(tmp_path: Path, client: distributed.Client) -> None:
+    entries = ([0.5, 2.0, 1e-3], ([0, 1, 4], [1, 2, 2]))
+    matrix = sp.coo_array(entries, shape=(5, 5))
+    both = matrix + matrix.T
+    sp.save_npz(tmp_path / "m.npz", both.tocsr())
+    scipy.io.mmwrite(tmp_path / "symmetric.mtx", both)
+    scipy.io.mmwrite(tmp_path / "general.mtx", both, symmetry="general")
+    # A node without edges is kept.
+    for name, first in (("m.npz", 0), ("symmetric.mtx", 1), ("general.mtx", 1)):
+        graph, report = ingested(client, tmp_path / name, tmp_path / name.split(".")[0])
+        assert (graph.nodes, graph.edges, graph.weighted) == (5, 3, True)
+        assert list(graph.index.take(np.arange(5))) == [first + i for i in range(5)]
+        assert any(f"from {first}." in note for note in report["notes"])
+    (tmp_path / "pairs.mtx").write_text("1 2\n2 3\n")
+    with pytest.raises(BadInputError, match=r"pairs.mtx: cannot be read as a sparse matrix"):
+        ingested(client, tmp_path / "pairs.mtx", tmp_path / "other")
+    with pytest.raises(BadInputError, match="give that one file"):
+        find_files([tmp_path / "m.npz", tmp_path / "symmetric.mtx"])
+    (tmp_path / "e.json").touch()
+    with pytest.raises(BadInputError, match=r"end in '.json' are not read.*\.jsonl"):
+        find_files(tmp_path / "e.json")
 
 
 def test_gzip_of_several_members_is_read_to_its_end(

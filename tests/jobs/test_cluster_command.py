@@ -68,7 +68,7 @@ def test_words_for_people(figrl, learnt, tmp_path):
     line = ["cluster", "--store", learnt, "--clusters", 4, "--out", out, "--seed", 3]
     outcome = figrl(*line)
     assert outcome.code == 0
-    for words in ("4 of 30 to 30 nodes", "kmeans, by scikit-learn", "0.7434", str(out), "took"):
+    for words in ("4 of 30 to 30 nodes", "kmeans, by scikit-learn", "0.7434", str(out), "Took"):
         assert words in outcome.out
     assert groups_found(out) == PLANTED
     assert {path.name for path in out.iterdir()} == {f"part-{i:06d}.parquet" for i in range(4)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -148,6 +149,38 @@ def test_ctrl_c_ends_with_130_and_no_traceback(tmp_path):
     assert json.loads(out)["exit_code"] == 130
     assert json.loads(out)["error"].startswith("Stopped. Finished blocks are kept")
     assert err.strip() == f"error: {json.loads(out)['error']}"
+
+
+def test_ctrl_c_in_a_terminal_reaches_workers_too_and_is_still_one_line(tmp_path):
+    """A terminal interrupts the job and the processes of its local cluster."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "figrl_jobs", "demo"],
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert process.stderr is not None
+    try:
+        where = process.stderr.readline()
+        assert process.stderr.readline().startswith("note: Generating")
+        os.killpg(process.pid, signal.SIGINT)
+        out, err = process.communicate(timeout=LONG)
+    finally:
+        process.kill()
+    assert where.startswith("Running on a local cluster: ")
+    assert (process.returncode, out) == (130, "")
+    # rich may print once more what it printed when it was interrupted.
+    lines = [line for line in err.splitlines() if line and not line.startswith("note:")]
+    assert len(lines) == 2, err
+    assert lines[0].startswith("demo: stopped in ")
+    assert lines[1].startswith("error: Stopped. Finished blocks are kept")
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("job", ["status", "pin", "rollback", "cancel"])

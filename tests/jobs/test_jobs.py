@@ -35,7 +35,7 @@ def test_the_commands_help_shows_a_first_run_and_the_exit_codes(figrl):
 
 def test_json_is_alone_on_standard_output(figrl, store):
     words = ["embed", "--store", store, "--preset", "paper", "--dim", 4, "--sketch-size", 32]
-    embedded = figrl(*words, "--json")
+    embedded = figrl(*words, "--json", "--verbose")
     report = embedded.json
     assert embedded.code == 0
     assert "sketch: 5 blocks" in embedded.err

@@ -21,7 +21,8 @@ def test_a_bipartite_graph_from_edges_to_neighbours(figrl, plays, tmp_path):
     store = tmp_path / "store"
     ingested = figrl("ingest", plays, "--store", store, "--kind", "bipartite")
     assert ingested.code == 0
-    assert "80 (40 source, 40 target)" in ingested.out
+    assert "A graph of 80 nodes" in ingested.out
+    assert "bipartite (40 source, 40 target)" in ingested.out
     paper = ("--preset", "paper", "--dim", 4, "--sketch-size", 30)
     assert figrl("embed", "--store", store, *paper).code == 0
     asked = ("neighbors", "--store", store, 30, "-n", 2)

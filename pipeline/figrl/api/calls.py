@@ -211,6 +211,8 @@ def fold_in(
     source: str | int | None = None,
     target: str | int | None = None,
     weight: str | int | None = None,
+    ids: Literal["auto", "int", "string"] = "auto",
+    csv_header: Literal["auto", "yes", "no"] = "auto",
     on_bad_edges: Literal["fail", "quarantine"] = "fail",
     degrees: Literal["extended", "stored"] = "extended",
     known: Literal["skip", "recompute"] = "skip",
@@ -238,6 +240,10 @@ def fold_in(
         Side of the new nodes in a bipartite or directed graph; by default source.
     source, target, weight : str or int, optional
         Columns of new nodes, known nodes and weights.
+    ids : {"auto", "int", "string"}
+        Ids are read as those of the graph; another kind is an error.
+    csv_header : {"auto", "yes", "no"}
+        Whether CSV begins with names.
     on_bad_edges : {"fail", "quarantine"}
         Stop at the first bad row, or set bad rows aside.
     degrees : {"extended", "stored"}

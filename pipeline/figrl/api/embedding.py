@@ -39,6 +39,8 @@ class FoldInArguments(TypedDict, total=False):
     source: str | int | None
     target: str | int | None
     weight: str | int | None
+    ids: str
+    csv_header: str
     on_bad_edges: str
     degrees: str
     known: str

@@ -1,7 +1,8 @@
-"""Errors in the words of Python: the library names options as the command does.
+"""Errors in the words of the caller: the library names options as the command does.
 
 A text says ``--weight none`` or ``--weight 'score'``; called from Python that is ``weight='none'``
-and ``weight='score'``. Whole commands that have no call of their own stay as they are.
+and ``weight='score'``, and in the configuration of re-indexing ``ingest.weight: none``. Whole
+commands that have no call of their own stay as they are.
 """
 
 from __future__ import annotations
@@ -63,6 +64,32 @@ def python_words(text: str) -> str:
     for pattern, call in _CALLS:
         text = pattern.sub(call, text)
     return _option().sub(_argument, text)
+
+
+_KEYS = {
+    **{name: f"embed.{name}" for name in EmbedOptions.model_fields},
+    **{name: f"ingest.{name}" for name in IngestOptions.model_fields},
+    "memory_limit": "memory_limit",
+}
+"""Key of each option in the configuration of re-indexing."""
+
+
+def yaml_words(text: str) -> str:
+    """A text with keys of the configuration of re-indexing in place of options that it has.
+
+    Examples
+    --------
+    >>> yaml_words("Give --weight 3 or --weight none, or lower --sketch-size.")
+    'Give ingest.weight: 3 or ingest.weight: none, or lower embed.sketch_size.'
+    """
+    return _option().sub(_key, text)
+
+
+def _key(found: re.Match[str]) -> str:
+    key = None if found["command"] else _KEYS.get(found["name"].replace("-", "_"))
+    if key is None:
+        return found[0]
+    return key if found["value"] is None else f"{key}: {found['value']}"
 
 
 def _argument(found: re.Match[str]) -> str:

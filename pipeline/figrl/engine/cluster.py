@@ -258,6 +258,7 @@ def _local_cluster(local: LocalCluster, limit_bytes: int | None) -> Iterator[Any
             dashboard_address=local.dashboard_address or "127.0.0.1:0",
             scheduler_kwargs={"dashboard": pages},
             worker_dashboard_address=None,
+            preload=["figrl.engine.uninterrupted"],
             # The error of a block comes back to the job; there is no need to hear of it twice.
             silence_logs=logging.CRITICAL,
         )

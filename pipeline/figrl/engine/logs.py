@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -36,6 +36,10 @@ class JobLog:
         """Copy the log into the folder of a run."""
         with suppress(OSError):
             put(folder / "log.jsonl", get(self.path))
+
+    def planned(self, stages: Sequence[tuple[str, float]]) -> None:
+        """Forward what a plan predicts."""
+        self._forward.planned(stages)
 
     def started(self, result: StageResult) -> None:
         """Log that a stage begins."""

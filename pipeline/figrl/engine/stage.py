@@ -209,6 +209,9 @@ def group_by_name(stages: Iterable[Stats]) -> dict[str, Stats]:
 class Monitor(Protocol):
     """Observer of a job: a progress bar, a log."""
 
+    def planned(self, stages: Sequence[tuple[str, float]]) -> None:
+        """Stages of an embedding are about to come, with the seconds that the plan predicts."""
+
     def started(self, result: StageResult) -> None:
         """A stage begins; `result.reused` blocks are done already."""
 
@@ -224,6 +227,9 @@ class Monitor(Protocol):
 
 class Silent:
     """A monitor that ignores everything."""
+
+    def planned(self, stages: Sequence[tuple[str, float]]) -> None:
+        """Ignore it."""
 
     def started(self, result: StageResult) -> None:
         """Ignore it."""

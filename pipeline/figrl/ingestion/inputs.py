@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
@@ -33,6 +33,7 @@ from figrl.ingestion.frames import (
     table_frame,
     take_pandas,
 )
+from figrl.ingestion.matrices import is_matrix_file, matrix_file_frame
 from figrl.ingestion.networks import matrix_frame, networkx_frame
 from figrl.ingestion.options import IngestOptions
 from figrl.ingestion.sources import find_files, inspect_file
@@ -245,19 +246,23 @@ def read_input(
     `new_nodes`: the edges are those of new nodes, which matters where edges have no direction.
     """
     if is_path(edges):
-        given = [edges] if isinstance(edges, str | os.PathLike) else edges
-        return EdgeFiles(tuple(given), find_files(given), options)  # type: ignore[arg-type]
-    frame = _as_frame(edges, options, new_nodes=new_nodes)
-    head = sniff_schema(frame.name, frame.schema, options, frame.distinct, named=_is_named(frame))
-    if isinstance(frame, Frame):
-        return EdgeFrame(frame, _with_notes(head, frame.notes))
+        given: list[Any] = [edges] if isinstance(edges, str | os.PathLike) else list(edges)  # type: ignore[arg-type]
+        if len(given) == 1 and is_matrix_file(path := os.fspath(given[0])):
+            frame = matrix_file_frame(path, options, new_nodes=new_nodes)
+            return replace(_in_memory(frame, options), given=(path,), files=(path,))
+        return EdgeFiles(tuple(given), find_files(given), options)
+    found = _as_frame(edges, options, new_nodes=new_nodes)
+    if isinstance(found, Frame):
+        return _in_memory(found, options)
     from dask.base import tokenize
 
-    return EdgeFrame(frame, head, digest([tokenize(frame.frame), head.columns]))
+    head = sniff_schema(found.name, found.schema, options, found.distinct)
+    return EdgeFrame(found, head, digest([tokenize(found.frame), head.columns]))
 
 
-def _is_named(frame: Frame | ClusterFrame) -> bool:
-    return frame.named if isinstance(frame, Frame) else True
+def _in_memory(frame: Frame, options: IngestOptions) -> EdgeFrame:
+    head = sniff_schema(frame.name, frame.schema, options, frame.distinct, named=frame.named)
+    return EdgeFrame(frame, _with_notes(head, frame.notes))
 
 
 def _with_notes(head: Head, notes: tuple[str, ...]) -> Head:

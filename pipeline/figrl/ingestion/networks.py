@@ -72,13 +72,20 @@ def _nodes_checked(name: str, columns: dict[str, Sequence[Any]]) -> pa.Table:
     )
 
 
-def matrix_frame(matrix: Any, options: IngestOptions, *, new_nodes: bool) -> Frame:
-    """The entries of an adjacency matrix; ids are the numbers of rows and columns, from 0.
+def matrix_frame(
+    matrix: Any,
+    options: IngestOptions,
+    *,
+    new_nodes: bool,
+    name: str | None = None,
+    first: int = 0,
+) -> Frame:
+    """The entries of an adjacency matrix; ids are the numbers of rows and columns, from `first`.
 
     In an undirected graph, entries (i, j) and (j, i) are one edge. Entries are weights, unless all
     of them are 1.
     """
-    name = f"the sparse {'x'.join(map(str, matrix.shape))} matrix"
+    name = name or f"the sparse {'x'.join(map(str, matrix.shape))} matrix"
     if options.weight_column is not None:
         raise ConfigError(
             f"--weight is {options.weight!r}, but the entries of {name} are its weights: leave it "
@@ -101,7 +108,8 @@ def matrix_frame(matrix: Any, options: IngestOptions, *, new_nodes: bool) -> Fra
         mirrored = np.unique(rows[~kept])
         rows, columns, values = rows[kept], columns[kept], values[kept]
     alone = mirrored if new_nodes else _empty_rows(matrix.shape, rows, columns, options)
-    table = {"source": np.append(rows, alone), "target": np.append(columns, alone)}
+    ends = {"source": np.append(rows, alone), "target": np.append(columns, alone)}
+    table = {side: numbers + first for side, numbers in ends.items()}
     if options.weight is None and not (values == 1).all():
         table["weight"] = np.append(values, np.ones(alone.size, values.dtype))
     return table_frame(name, pa.table(table), notes=_note(alone, new_nodes))

@@ -11,16 +11,9 @@ from figrl.ingestion.decay import HalfLife
 from figrl.store.sides import GraphKind
 
 
-class IngestOptions(Options):
-    """How edges are read."""
+class ReadOptions(Options):
+    """How files of edges are read, whatever is made of them."""
 
-    added_later: ClassVar[frozenset[str]] = frozenset({"kind", "time", "half_life", "as_of"})
-
-    kind: GraphKind = Field(
-        "undirected",
-        description="undirected: both columns hold nodes of one kind; bipartite: two kinds, each "
-        "with ids of its own; directed: each node has a vector as source and one as target.",
-    )
     source: str | None = Field(
         None,
         description="Column of one end, or its number in a file without names; default: source, "
@@ -35,6 +28,44 @@ class IngestOptions(Options):
         description="Column of weights, or none; default: the column with the name of one "
         "(weight, w, value, count, ...).",
     )
+    ids: Literal["auto", "int", "string"] = Field(
+        "auto", description="How to read ids in text: auto takes integers if all of them are."
+    )
+    csv_header: Literal["auto", "yes", "no"] = Field(
+        "auto", description="Whether CSV begins with names; auto: unless it begins with numbers."
+    )
+    on_bad_edges: Literal["fail", "quarantine"] = Field(
+        "fail", description="Stop at the first bad row, or set bad rows aside and go on."
+    )
+
+    @field_validator("csv_header", mode="before")
+    @classmethod
+    def _as_word(cls, value: Any) -> Any:
+        """Accept the true and false that YAML makes of yes and no."""
+        return {True: "yes", False: "no"}[value] if isinstance(value, bool) else value
+
+    @field_validator("source", "target", "weight", mode="before")
+    @classmethod
+    def _as_name(cls, value: Any) -> Any:
+        """Accept numbers of columns, as YAML reads them."""
+        return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+    @property
+    def weight_column(self) -> str | None:
+        """Column of weights that was given; None if none was, or there shall be none."""
+        return None if self.weight is None or self.weight.lower() == "none" else self.weight
+
+
+class IngestOptions(ReadOptions):
+    """How edges become a stored graph."""
+
+    added_later: ClassVar[frozenset[str]] = frozenset({"kind", "time", "half_life", "as_of"})
+
+    kind: GraphKind = Field(
+        "undirected",
+        description="undirected: both columns hold nodes of one kind; bipartite: two kinds, each "
+        "with ids of its own; directed: each node has a vector as source and one as target.",
+    )
     time: str | None = Field(
         None,
         description="Column of times, for --half-life: timestamps, dates, or seconds since 1970.",
@@ -47,15 +78,6 @@ class IngestOptions(Options):
     as_of: str | None = Field(
         None,
         description="Time up to which ages are counted; default: the latest time in the input.",
-    )
-    ids: Literal["auto", "int", "string"] = Field(
-        "auto", description="How to read ids in text: auto takes integers if all of them are."
-    )
-    csv_header: Literal["auto", "yes", "no"] = Field(
-        "auto", description="Whether CSV begins with names; auto: unless it begins with numbers."
-    )
-    on_bad_edges: Literal["fail", "quarantine"] = Field(
-        "fail", description="Stop at the first bad row, or set bad rows aside and go on."
     )
     block_rows: int | None = Field(
         None,
@@ -70,18 +92,6 @@ class IngestOptions(Options):
         if value is not None and value & (value - 1):
             raise ValueError(f"has to be a power of two, such as {1 << value.bit_length()}")
         return value
-
-    @field_validator("csv_header", mode="before")
-    @classmethod
-    def _as_word(cls, value: Any) -> Any:
-        """Accept the true and false that YAML makes of yes and no."""
-        return {True: "yes", False: "no"}[value] if isinstance(value, bool) else value
-
-    @field_validator("source", "target", "weight", mode="before")
-    @classmethod
-    def _as_name(cls, value: Any) -> Any:
-        """Accept numbers of columns, as YAML reads them."""
-        return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
     @field_validator("half_life", "as_of", mode="before")
     @classmethod
@@ -117,11 +127,6 @@ class IngestOptions(Options):
                     "or a number, as in the time column"
                 ) from error
         return self
-
-    @property
-    def weight_column(self) -> str | None:
-        """Column of weights that was given; None if none was, or there shall be none."""
-        return None if self.weight is None or self.weight.lower() == "none" else self.weight
 
     @property
     def decay(self) -> HalfLife | None:

@@ -9,7 +9,7 @@ All of it follows from the Gram matrix of the products; only ``||L||_F`` takes a
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -92,13 +92,37 @@ def _add_squares(setup: Setup, block: int, operand: Floats, first: int, sums: Fl
         accumulate(rows, columns, squares, operand, sums, first_row=start, first_column=first)
 
 
-def make_certificate(found: Stats, square_norm: float, dim: int) -> dict[str, Any]:
+Grade = Literal["good", "usual", "poor"]
+
+_GOOD, _USUAL = 0.03, 0.20
+"""Shares of ``||L U||_F^2`` outside the span of U; docs/quality.md says where they come from."""
+
+_DEEP = 8
+"""Depth of the default, to which shallower sketches are advised."""
+
+
+def judge(outside: float, depth: int) -> tuple[Grade, str]:
+    """Grade of a run and what to change, by the share of ``||L U||_F^2`` outside the span of U."""
+    remedy = f"a depth of {_DEEP if depth < _DEEP else 2 * depth} in place of {depth}"
+    if outside <= _GOOD:
+        return "good", "Good: the dimensions are close to exact eigenvectors."
+    if outside <= _USUAL:
+        text = f"Usual for a quick sketch: the dimensions are approximate; {remedy} is more exact."
+        return "usual", text
+    return "poor", f"Poor: the sketch is too shallow for so many dimensions. Take {remedy}."
+
+
+def make_certificate(found: Stats, square_norm: float, dim: int, depth: int) -> dict[str, Any]:
     """What the manifest says of the accuracy, from the eigenvalues and residuals of the factor."""
     values, residuals = np.array(found["eigenvalues"]), np.array(found["residuals"])
     captured = float((values**2 + residuals**2).sum())
     share = min(captured / square_norm, 1.0) if square_norm else 1.0
     largest, median = float(residuals.max(initial=0.0)), float(np.median(residuals))
+    outside = float((residuals**2).sum()) / captured if captured else 0.0
+    grade, judgement = judge(outside, depth)
     return {
+        "grade": grade,
+        "share_outside": outside,
         "eigenvalues": found["eigenvalues"],
         "residuals": found["residuals"],
         "largest_residual": largest,
@@ -106,7 +130,8 @@ def make_certificate(found: Stats, square_norm: float, dim: int) -> dict[str, An
         "captured": captured,
         "share_captured": share,
         "meaning": (
-            f"{dim} dimensions hold {share:.1%} of the graph's matrix; their eigenvalues are right "
+            f"{judgement} {dim} dimensions hold {share:.1%} of the graph's matrix; their "
+            "eigenvalues are right "
             f"to within {largest:.2g}, half of them to within {median:.2g}."
         ),
     }

@@ -69,6 +69,18 @@ class EmbedPlan:
                 sizes.pop(path, None)
         return most
 
+    def predicted_seconds(self) -> list[tuple[str, float]]:
+        """Stages in their order with predicted seconds; of a small graph, they are one."""
+        rates = Rates()
+        stages = [
+            (planned.stage.name, planned.seconds(rates, self.memory)["total"])
+            for planned in self.stages
+            if planned.stage.blocks
+        ]
+        if self.setup.is_small:
+            return [("embed", sum(seconds for _, seconds in stages))]
+        return stages
+
     @property
     def notes(self) -> list[str]:
         """What a person should know before the run."""

@@ -58,7 +58,9 @@ def ritz_stages(setup: Setup) -> Stages[Stats]:
     )
     normed = yield norm_stage(setup)
     square_norm = math.fsum(normed.stats[key]["square"] for key in sorted(normed.stats))
-    certificate = make_certificate(solved.only, square_norm, setup.spec.directions)
+    certificate = make_certificate(
+        solved.only, square_norm, setup.spec.directions, setup.spec.depth
+    )
     return {"rank": solved.only["rank"], "certificate": certificate}
 
 

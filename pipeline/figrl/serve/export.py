@@ -19,7 +19,7 @@ from figrl.engine.session import Session
 from figrl.engine.stage import Block, Memory, Stage, Stages, Stats, numbered
 from figrl.serve.delivery import deliver, rows_of_parts
 from figrl.serve.embedding import Embedding, open_store
-from figrl.serve.output import check_output, marked, output_locked, part_path
+from figrl.serve.output import Place, check_output, marked, output_locked, part_path
 from figrl.serve.overlay import Overlay
 from figrl.store.arrays import open_zarr
 from figrl.store.files import atomic_write, digest, size_bytes
@@ -87,25 +87,37 @@ def run_export(
     shard_size: str | int | None = None,
 ) -> dict[str, Any]:
     """Export vectors and return a report; see `export`."""
-    started = time.perf_counter()
     paths = existing_store(store)
     out = check_output(out, store=paths.root)
     embedding = open_store(store).embedding(run)
     rows = _shard_rows(embedding, shard_size)
+    with output_locked(out, "export", overwrite=overwrite) as place:
+        return export_to(place, embedding, session, shard_rows=rows)
+
+
+def export_to(
+    place: Place,
+    embedding: Embedding,
+    session: Session,
+    *,
+    shard_rows: int,
+    keep: Path | None = None,
+) -> dict[str, Any]:
+    """Export vectors to a place that is locked; `keep` is not deleted there. Returns a report."""
+    started = time.perf_counter()
     version = None if embedding.overlay is None else embedding.overlay.path.name
     schema = vectors_schema(embedding.graph, embedding.dim)
-    with output_locked(out, "export", overwrite=overwrite) as place:
-        work = place.space / f"export-{digest([embedding.run, version, rows])}"
-        task = ExportTask(embedding.graph, embedding.path / "embedding", work / "parts", rows)
-        place.begin(work, task.parts)
-        with session.open() as client:
-            runner = ClusterRunner(client, work / "marks", session.monitor)
-            written = runner.run(export_stages(task, embedding))
-            deliver(runner, place, task.parts, schema, written)
+    work = place.space / f"export-{digest([embedding.run, version, shard_rows])}"
+    task = ExportTask(embedding.graph, embedding.path / "embedding", work / "parts", shard_rows)
+    place.begin(work, task.parts, keep=keep)
+    with session.open() as client:
+        runner = ClusterRunner(client, work / "marks", session.monitor)
+        written = runner.run(export_stages(task, embedding))
+        deliver(runner, place, task.parts, schema, written)
     return {
-        "store": str(paths.root),
+        "store": str(embedding.graph.store),
         "run": embedding.run,
-        "out": str(out),
+        "out": str(place.path),
         "rows": sum(written),
         "dim": embedding.dim,
         "seconds": round(time.perf_counter() - started, 3),

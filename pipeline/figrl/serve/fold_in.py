@@ -11,16 +11,15 @@ from typing import Any, ClassVar, Literal
 import distributed
 from pydantic import Field
 
-from figrl.config import Options
 from figrl.engine.cluster import ClusterMemory
 from figrl.engine.runner import ClusterRunner
 from figrl.engine.session import Session
 from figrl.engine.stage import Memory
-from figrl.errors import ResourceError
+from figrl.errors import ConfigError, ResourceError
 from figrl.ingestion.build import build_graph
 from figrl.ingestion.ingest import ingest_identity
 from figrl.ingestion.inputs import Edges, inspect_files, read_input
-from figrl.ingestion.options import IngestOptions
+from figrl.ingestion.options import IngestOptions, ReadOptions
 from figrl.ingestion.sources import SourceFile
 from figrl.learn.spec import EmbedSpec
 from figrl.serve.delivery import deliver, rows_of_parts
@@ -40,23 +39,15 @@ from figrl.units import human_bytes
 _INPUT_COUNTS = ("rows_read", "rows_rejected", "self_loops_dropped", "repeated_edges_merged")
 
 
-class FoldInOptions(Options):
-    """Options of fold-in."""
+class FoldInOptions(ReadOptions):
+    """Options of fold-in; ``source`` is the column of new nodes, ``target`` that of known ones."""
 
-    added_later: ClassVar[frozenset[str]] = frozenset({"side"})
+    added_later: ClassVar[frozenset[str]] = frozenset({"side", "ids", "csv_header"})
 
     side: Side | None = Field(
         None,
         description="Side of the new nodes in a bipartite or directed graph; the known ones are on "
         "the other. Default there: source.",
-    )
-    source: str | None = Field(None, description="Column of new nodes; default: the first.")
-    target: str | None = Field(None, description="Column of known nodes; default: the second.")
-    weight: str | None = Field(
-        None, description="Column of weights; default: the third, if numeric."
-    )
-    on_bad_edges: Literal["fail", "quarantine"] = Field(
-        "fail", description="Stop at the first bad row, or set bad rows aside and go on."
     )
     degrees: Literal["extended", "stored"] = Field(
         "extended",
@@ -136,15 +127,21 @@ class FoldIn:
         """The same with the side of the new nodes filled in, where nodes have sides."""
         graph, side = self.embedding.graph, self.config.side
         check_side(graph, side, "--side")
+        if self.config.ids not in ("auto", graph.id_kind):
+            raise ConfigError(
+                f"--ids is {self.config.ids}, but the ids of the graph are {graph.id_kind}: leave "
+                "it out, since new nodes are read as the graph's are."
+            )
         options = self.config.model_copy(update={"side": side or graph.index.sides[0]})
         return FoldIn(self.embedding, options)
 
     @property
     def reading(self) -> IngestOptions:
         """How the edges are ingested as a small graph of their own, the new nodes as sources."""
-        columns = self.config.model_dump(include={"source", "target", "weight", "on_bad_edges"})
+        given = self.config.model_dump(include=set(ReadOptions.model_fields))
         graph = self.embedding.graph
-        return IngestOptions(ids=graph.id_kind, kind=graph.kind, block_rows=BLOCK_ROWS, **columns)
+        given["ids"] = graph.id_kind
+        return IngestOptions(kind=graph.kind, block_rows=BLOCK_ROWS, **given)
 
     @property
     def memory(self) -> Memory:

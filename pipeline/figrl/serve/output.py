@@ -139,6 +139,11 @@ class Place:
             files.delete(work / "marks")
         parts.mkdir(parents=True, exist_ok=True)
 
+    def check_before(self) -> None:
+        """Refuse what `check_free` would refuse, before the work that leads to it."""
+        if not any(files.exists(work / "delivering") for work in files.list_prefix(self.space)):
+            self.check_free(self.space)
+
     def check_free(self, work: Path) -> None:
         """Refuse to replace what is at the path.
 
@@ -192,7 +197,7 @@ def output_locked(
 
     Raises `StoreInUseError` if another job writes the same output.
     """
-    space = out.with_name(f".{out.name}.figrl")
+    space = space_of(out)
     with ExitStack() as stack:
         lock = _lock(stack, space, out, purpose)
         try:
@@ -204,6 +209,11 @@ def output_locked(
             raise
         # Once it is deleted, a folder of this name is that of another job.
         clear(space)
+
+
+def space_of(out: Path) -> Path:
+    """The hidden folder beside an output, in which it is made."""
+    return out.with_name(f".{out.name}.figrl")
 
 
 def clear(space: Path) -> None:

@@ -117,15 +117,16 @@ def learn_stages(runner: ClusterRunner, plan: EmbedPlan) -> dict[str, Any]:
     setup, started = plan.setup, time.time()
     # A job that failed may have left its buffers in the workers.
     runner.on_every_worker(release_buffers)
+    runner.monitor.planned(plan.predicted_seconds())
     if setup.is_small:
         facts = run_in_one_worker(runner, "embed", embed_stages, setup)
     else:
         facts = runner.run(embed_stages(setup))
     runner.on_every_worker(release_buffers)
-    if facts["rank"] < setup.spec.dim:
+    if facts["rank"] < setup.spec.directions:
         runner.monitor.note(
-            f"Only {facts['rank']} of {setup.spec.dim} dimensions carry information: the graph "
-            "has no more directions above the level of rounding. The others are zero."
+            f"Only {facts['rank']} of {setup.spec.directions} eigenvectors carry information: the "
+            "graph has no more directions above the level of rounding. The others are zero."
         )
     described = describe_run(setup, facts, started)
     return {**described, "config": plan.options.significant(), "plan": plan.describe()}

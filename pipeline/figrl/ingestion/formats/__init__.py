@@ -15,21 +15,34 @@ import pyarrow as pa
 
 from figrl.errors import BadInputError, ConfigError
 from figrl.ingestion.format import Format, Piece, RawBatch
-from figrl.ingestion.formats import csv, parquet, text
+from figrl.ingestion.formats import csv, jsonl, parquet, text
 
-FORMATS = (parquet.FORMAT, csv.FORMAT, text.FORMAT)
+FORMATS = (parquet.FORMAT, csv.FORMAT, text.FORMAT, jsonl.FORMAT)
 _BY_SUFFIX = {suffix: known for known in FORMATS for suffix in known.suffixes}
 SUFFIXES = ", ".join(sorted(_BY_SUFFIX))
+
+_TABLE = "Read it with pandas, and write Parquet: frame.to_parquet('edges.parquet')."
+_GRAPH = "Read it with networkx, and give the graph to figrl.ingest in Python."
+_UNPACK = "Unpack it first, or compress it as .gz instead."
+_HINTS = {
+    **dict.fromkeys((".mtx", ".npz"), "A matrix is read alone: give that one file as EDGES."),
+    ".npy": "Give the array to figrl.ingest in Python: figrl.ingest(numpy.load(FILE)).",
+    ".json": "Give JSON with one object a line, in a file that ends in .jsonl.",
+    **dict.fromkeys((".xlsx", ".feather", ".arrow", ".orc"), _TABLE),
+    **dict.fromkeys((".graphml", ".gexf", ".gml", ".net"), _GRAPH),
+    **dict.fromkeys((".zip", ".bz2", ".xz", ".zst", ".7z"), _UNPACK),
+}
+"""What to do with files of other formats."""
 
 
 def format_of(path: str) -> Format:
     """Format of a file, by its ending."""
     suffix = Path(path.removesuffix(".gz")).suffix.lower()
     if suffix not in _BY_SUFFIX:
+        remedy = _HINTS.get(suffix, "Rename the file, or name a glob pattern that leaves it out.")
         raise BadInputError(
-            f"{path}: files that end in '{suffix or Path(path).name}' are not known. Known: "
-            f"{SUFFIXES}; text and CSV may be gzipped (.gz). Rename the file, or name a glob "
-            "pattern that leaves it out."
+            f"{path}: files that end in '{suffix or Path(path).name}' are not read. Known: "
+            f"{SUFFIXES}, of which text, CSV and JSON may be gzipped (.gz); .mtx and .npz. {remedy}"
         )
     return _BY_SUFFIX[suffix]
 

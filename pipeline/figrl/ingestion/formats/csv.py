@@ -1,4 +1,7 @@
-"""CSV and TSV, gzipped or not: with or without a header, read from start to end."""
+"""CSV and TSV, gzipped or not: with or without a header, read from start to end.
+
+CSV may have semicolons, tabs or bars in place of commas.
+"""
 
 from __future__ import annotations
 
@@ -32,6 +35,7 @@ from figrl.ingestion.texts import is_number
 _BLOCK_BYTES = 4 << 20
 _HEAD_ROWS = 200
 _LINE_END = re.compile(rb"[\r\n]")
+_QUOTED = re.compile(rb'"[^"]*"')
 
 
 def sniff(path: str, options: IngestOptions) -> Head:
@@ -71,7 +75,14 @@ def _refuse_floats(path: str, ends: Sequence[Column], options: IngestOptions) ->
 
 
 def _delimiter(path: str) -> str:
-    return "\t" if Path(path.removesuffix(".gz")).suffix.lower() == ".tsv" else ","
+    """A tab in .tsv; in .csv a comma, or what the first line has in its place."""
+    if Path(path.removesuffix(".gz")).suffix.lower() == ".tsv":
+        return "\t"
+    with open_bytes(path) as stream:
+        lines = _LINE_END.split(_QUOTED.sub(b"", stream.read(HEAD_BYTES)))
+    line = next((line for line in lines if line.strip()), b"")
+    found = (sign for sign in ",;\t|" if sign.encode() in line)
+    return next(found, ",")
 
 
 def _has_header(
@@ -122,8 +133,9 @@ def _guess_header(path: str, rows: Sequence[Sequence[str]]) -> tuple[bool, Seque
 
 def _first_rows(path: str) -> list[list[str]]:
     """Rows that have as many values as the first."""
+    delimiter = _delimiter(path)
     with open_bytes(path) as stream:
-        fields = Fields(path, stream, _delimiter(path))
+        fields = Fields(path, stream, delimiter)
         head = fields.read(HEAD_BYTES)
         if len(head) == HEAD_BYTES and not _LINE_END.search(head):
             head += fields.read(MAX_LINE_BYTES)
@@ -133,7 +145,7 @@ def _first_rows(path: str) -> list[list[str]]:
     if not whole:
         head = head[: max(head.rfind(b"\n"), head.rfind(b"\r")) + 1]
     text = io.StringIO(head.decode("utf-8", "replace"), newline="")
-    rows = list(islice(filter(None, csv.reader(text, delimiter=_delimiter(path))), _HEAD_ROWS))
+    rows = list(islice(filter(None, csv.reader(text, delimiter=delimiter)), _HEAD_ROWS))
     if not rows:
         raise BadInputError(f"{path}: the file is empty. Leave it out.")
     return [row for row in rows if len(row) == len(rows[0])]
@@ -159,15 +171,16 @@ def read(piece: Piece) -> Iterator[RawBatch]:
             malformed.append((row.number, row.text, reason))
         return "skip"
 
+    delimiter = _delimiter(file.path)
     with open_bytes(file.path) as stream:
         reader = pa.csv.open_csv(
-            pa.PythonFile(Fields(file.path, stream, _delimiter(file.path)), mode="r"),
+            pa.PythonFile(Fields(file.path, stream, delimiter), mode="r"),
             # Only without threads does the parser know the number of a row.
             read_options=pa.csv.ReadOptions(
                 block_size=_BLOCK_BYTES, use_threads=False, autogenerate_column_names=not file.named
             ),
             parse_options=pa.csv.ParseOptions(
-                delimiter=_delimiter(file.path), newlines_in_values=True, invalid_row_handler=skip
+                delimiter=delimiter, newlines_in_values=True, invalid_row_handler=skip
             ),
             convert_options=pa.csv.ConvertOptions(
                 include_columns=names,

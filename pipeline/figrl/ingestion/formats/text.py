@@ -32,8 +32,8 @@ from figrl.store.ids import strings_from_buffers
 from figrl.units import human_bytes
 
 _PIECE_BYTES = 32 << 20
-_BLOCK_BYTES = 4 << 20
-_END = 1 << 62
+BLOCK_BYTES = 4 << 20
+END = 1 << 62
 _CONTROLS = bytes([*range(1, 9), *range(14, 32)])
 """Bytes below the blank that are no white space, but for NUL."""
 
@@ -49,7 +49,7 @@ def sniff(path: str, options: IngestOptions) -> Head:
             "used with it, and --weight only as 3 or none. Leave them out (the first two columns "
             "are the ids), or give a CSV file with a header."
         )
-    blocks = (check_text(path, block) for block in _whole_lines(path, 0, _END, HEAD_BYTES))
+    blocks = (check_text(path, block) for block in whole_lines(path, 0, END, HEAD_BYTES))
     rows = next(filter(None, (_rows(block.split(b"\n")) for block in blocks)), [])
     width = len(rows[0]) if rows else 0
     numbers = [str(i + 1) for i in range(width)]
@@ -126,9 +126,9 @@ def read(piece: Piece) -> Iterator[RawBatch]:
     """Read the lines that begin between the bytes `piece.start` and `piece.stop`."""
     tokens = np.empty((0, 8), np.int64)
     line = 0
-    before = cache(lambda: _lines_before(piece))
-    stop = _END if piece.file.compressed else piece.stop
-    for block in _whole_lines(piece.file.path, piece.start, stop, _BLOCK_BYTES):
+    before = cache(lambda: lines_before(piece))
+    stop = END if piece.file.compressed else piece.stop
+    for block in whole_lines(piece.file.path, piece.start, stop, BLOCK_BYTES):
         if piece.start == line == 0 and block.startswith(BOM_UTF8):
             block = block.replace(BOM_UTF8, b" ", 1)
         at = line
@@ -142,7 +142,7 @@ def read(piece: Piece) -> Iterator[RawBatch]:
         line += lines
 
 
-def _whole_lines(path: str, start: int, stop: int, block_bytes: int) -> Iterator[bytes]:
+def whole_lines(path: str, start: int, stop: int, block_bytes: int) -> Iterator[bytes]:
     """Blocks of whole lines, of the lines that begin between `start` and `stop`."""
     with open_bytes(path) as stream:
         if start > 0:
@@ -193,13 +193,13 @@ def _too_long(path: str, at: int) -> BadInputError:
     )
 
 
-def _lines_before(piece: Piece) -> int:
+def lines_before(piece: Piece) -> int:
     """Lines of the file that begin before the piece does."""
     if piece.start == 0:
         return 0
     lines, left = 0, piece.start - 1
     with Path(piece.file.path).open("rb") as file:
-        while left > 0 and (block := file.read(min(left, _BLOCK_BYTES))):
+        while left > 0 and (block := file.read(min(left, BLOCK_BYTES))):
             lines += block.count(b"\n")
             left -= len(block)
     return lines + 1
