@@ -27,6 +27,7 @@ _JOBS = (
     "cancel",
     "status",
     "verify",
+    "migrate",
     "study",
     "bench",
     "demo",

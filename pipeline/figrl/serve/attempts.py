@@ -84,6 +84,9 @@ def attempt_by_history(paths: StorePaths) -> None:
     files.delete(paths.root / "attempt.json")
     if events:
         last = events[-1]
-        made = Attempt(paths, str(last.get("job") or last.get("by")), last["time"])
-        made.note(run=last["run"])
-        made.write(last["action"], last.get("reason"))
+        facts = {name: last.get(name) for name in ("run", "reason")}
+        # Older versions did not write which job it was.
+        told = {"job": last.get("job") or last.get("by") or "unknown job", "result": last["action"]}
+        when = {"started": last["time"], "ended": last["time"]}
+        unknown = {"gates": [], "exit_code": None}
+        files.write_record(paths.root / "attempt.json", {**facts, **told, **when, **unknown})

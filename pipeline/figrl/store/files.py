@@ -154,9 +154,13 @@ def read_record(path: Path) -> dict[str, Any]:
 
 def append_record(path: Path, value: dict[str, Any]) -> None:
     """Append a JSON object and its checksum to a log, durably."""
-    text = json.dumps(value, sort_keys=True)
-    crc = f"{crc32c(text.encode()):08x}"
-    append_line(path, json.dumps({**value, "checksum": crc}, sort_keys=True), durable=True)
+    append_line(path, record_line(value), durable=True)
+
+
+def record_line(value: dict[str, Any]) -> str:
+    """A JSON object and its checksum, in one line of a log."""
+    crc = f"{crc32c(json.dumps(value, sort_keys=True).encode()):08x}"
+    return json.dumps({**value, "checksum": crc}, sort_keys=True)
 
 
 def read_records(path: Path) -> tuple[list[dict[str, Any]], list[int]]:
