@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -53,15 +53,15 @@ def run_reindex(
         If a gate refused the run; the published one stays as it was.
     """
     paths = store_paths(config.store)
-    if config.index == "approximate":
-        import_usearch()
     if session.memory_limit is None and config.memory_limit is not None:
         session = replace(session, memory_limit=config.memory_limit)
-    with (
-        session.open() as client,
-        paths.locked("reindex") as lock,
-        logging_to(paths, "reindex", session.monitor) as log,
-    ):
+    with ExitStack() as stack:
+        with starting(config):
+            if config.index == "approximate":
+                import_usearch()
+            client = stack.enter_context(session.open())
+        lock = stack.enter_context(paths.locked("reindex"))
+        log = stack.enter_context(logging_to(paths, "reindex", session.monitor))
         session = replace(session, monitor=log)
         lock.note(log=str(log.path))
         options = PublishOptions(**config.model_dump(include=set(PublishOptions.model_fields)))

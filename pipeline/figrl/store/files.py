@@ -284,10 +284,18 @@ def write_stretch(path: Path, start: int, values: npt.NDArray[Any]) -> None:
 
 
 def append_line(path: Path, line: str, *, durable: bool = False) -> None:
-    """Append a line to a log; lines of several processes never mix."""
+    """Append a line to a log; lines of several processes never mix.
+
+    Half a line, which a process that was killed may have left, does not take this one with it.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    with _named(path), path.open("ab", buffering=0) as file:
-        file.write(line.encode() + b"\n")
+    with _named(path), path.open("a+b", buffering=0) as file:
+        size = file.seek(0, os.SEEK_END)
+        cut = size > 0 and os.pread(file.fileno(), 1, size - 1) != b"\n"
+        content = b"\n" * cut + line.encode() + b"\n"
+        while content:
+            # A disk that becomes full takes a part, and refuses the next one.
+            content = content[file.write(content) :]
         if durable:
             os.fsync(file.fileno())
 
