@@ -17,8 +17,14 @@ from contextlib import ExitStack
 
 import click
 
-from figrl.nightly.config import example_config, read_reindex_config, source_files
-from figrl.nightly.reindex import run_reindex, starting
+from figrl.errors import ConfigError
+from figrl.nightly.config import (
+    example_config,
+    named_places,
+    read_reindex_config,
+    source_files,
+)
+from figrl.nightly.reindex import run_reindex, starting, tell_failure
 from figrl_jobs.console import Cell, Report, print_facts, print_stages
 from figrl_jobs.options import Connection, job, running_options
 
@@ -37,7 +43,13 @@ def command(
         return None
     if config is None:
         raise click.UsageError("Give a CONFIG file; --example prints one to start from.")
-    wanted = read_reindex_config(config)
+    try:
+        wanted = read_reindex_config(config)
+    except ConfigError as error:
+        places = named_places(config)
+        if places is not None:
+            tell_failure(*places, error)
+        raise
     with ExitStack() as stack:
         with starting(wanted):
             # Before a store is made for sources that are not there.

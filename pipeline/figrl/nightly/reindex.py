@@ -31,15 +31,20 @@ from figrl.store.sides import GraphKind
 @contextmanager
 def starting(config: ReindexConfig) -> Iterator[None]:
     """Tell of a night that ends before it begins, as when no cluster answers."""
-    paths = store_paths(config.store)
     try:
         yield
     except Exception as error:
-        if exists(paths.root):
-            record_failure(paths.root, "reindex", error)
-            with suppress(OSError, FigrlError):
-                write_metrics(paths, config.metrics, exit_code=exit_code_of(error))
+        tell_failure(config.store, config.metrics, error)
         raise
+
+
+def tell_failure(store: str, metrics: str | None, error: BaseException) -> None:
+    """Record a night that ended before it had the lock of its store; a new store is not made."""
+    with suppress(OSError, FigrlError):
+        paths = store_paths(store)
+        if exists(paths.graphs):
+            record_failure(paths.root, "reindex", error)
+            write_metrics(paths, metrics, exit_code=exit_code_of(error))
 
 
 def run_reindex(

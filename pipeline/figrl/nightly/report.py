@@ -20,6 +20,8 @@ from figrl.store.layout import read_manifest
 from figrl.units import human_bytes, human_seconds
 
 _FILES_SHOWN = 8
+_CHOSEN = " (chosen)"
+"""After the value of an option that was left to the preset."""
 
 REMEDIES = {
     "nodes_change": "See below which files were read: is a part missing, or there twice?",
@@ -83,6 +85,7 @@ class Night:
             run=self.new.run,
             last=None if self.published is None else self.published.run,
             refusing=refusing,
+            reasons=[verdict.reason for verdict in refusing],
             refused=bool(refusing) and not self.anyway,
             remedies=dict.fromkeys(REMEDIES[verdict.gate] for verdict in refusing),
             graph=graph,
@@ -129,8 +132,10 @@ class Night:
         if self.published is not None:
             last = settings(self.published.manifest, read_manifest(self.published.graph.path))
         for name in sorted({*now, *(last or {})}):
-            value, old = (str(one.get(name, "not set")) for one in (now, last or now))
-            yield Compared(name, old, value, "" if value == old else "changed")
+            value, old = (one.get(name, "not set") for one in (now, last or now))
+            # A choice of the preset follows the graph: it changes every night.
+            same = value == old or (value.endswith(_CHOSEN) and old.endswith(_CHOSEN))
+            yield Compared(name, old, value, "" if same else "changed")
 
     def _parts(self, graph: dict[str, Any]) -> list[tuple[str, float, dict[str, Any]]]:
         """Parts of the night, their seconds, and their stages."""
@@ -194,7 +199,11 @@ def change(last: float | None, now: float, *, share: bool) -> str:
     return f"{now / last - 1:+.1%}" if last else "was 0"
 
 
-def settings(manifest: dict[str, Any], graph: dict[str, Any]) -> dict[str, Any]:
+def settings(manifest: dict[str, Any], graph: dict[str, Any]) -> dict[str, str]:
     """Options of ingest that were given, and all that vectors depend on, as they were used."""
-    given = {f"ingest: {k}": v for k, v in graph["config"].items() if v is not None}
-    return {**{f"embed: {k}": v for k, v in manifest["spec"].items()}, **given}
+    found = {f"ingest: {k}": str(v) for k, v in graph["config"].items() if v is not None}
+    for name, value in manifest["spec"].items():
+        chosen = manifest["config"].get(name) in (None, "auto")
+        text = f"{value:.4g}" if isinstance(value, float) else str(value)
+        found[f"embed: {name}"] = text + _CHOSEN * chosen
+    return found

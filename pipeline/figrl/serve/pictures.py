@@ -87,11 +87,10 @@ def degrees(counts: Sequence[int]) -> str:
     def draw(axes: Any) -> None:
         last = max((i for i, count in enumerate(counts) if count), default=0)
         places = np.arange(last + 1)
-        axes.bar(places, counts[: last + 1], color=PALETTE[0], label="nodes")
+        axes.bar(places, counts[: last + 1], color=PALETTE[0])
         step = max(1, (last + 1) // 8)
         axes.set_xticks(places[::step], [f"{1 << int(p):,}" for p in places[::step]])
         axes.set_yscale("log")
-        axes.legend(frameon=False)
 
     return svg(
         draw, title="Degree distribution", x="degree (sum of weights of edges), up to", y="nodes"

@@ -91,12 +91,12 @@ def atomic_write(path: Path) -> Iterator[Path]:
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = _hidden(path)
-    try:
-        with _named(path, aside):
+    with _named(path, aside):
+        try:
             yield aside
             aside.replace(path)
-    finally:
-        delete(aside)
+        finally:
+            delete(aside)
 
 
 @contextmanager
@@ -105,7 +105,7 @@ def _named(path: Path, aside: Path | None = None) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.filename in (None, str(aside)):
+        if error.filename is None or str(error.filename) == str(aside):
             error.filename = str(path)
         raise
 

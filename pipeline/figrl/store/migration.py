@@ -40,8 +40,10 @@ from figrl.store.layout import FORMAT, read_contents, read_manifest, write_manif
 
 OLD_FORMAT = 3
 
-_LATER = {"overlay", "index", "clusters", "checks.json", "gates.json", "map.json", "pinned"}
-_LATER |= {"report.html", "log.jsonl"}
+_LATER = {
+    *("overlay", "index", "clusters", "pinned", "report.html", "log.jsonl"),
+    *("checks.json", "gates.json", "map.json"),
+}
 """What is added to a run after it was committed: it is not in the list of its manifest."""
 
 Convert = Callable[[Path, Path], None]
