@@ -54,9 +54,7 @@ def _render(report: Report) -> None:
         "size on disk": "{size_bytes:bytes}",
     }
     if report["in_use_by"] is not None:
-        facts[_OWNER[report["in_use_by"]["state"]]] = lambda report: describe_owner(
-            report["in_use_by"]
-        )
+        facts[_OWNER[report["in_use_by"]["state"]]] = lambda report: _owner(report["in_use_by"])
     if report["last_attempt"] is not None:
         facts["last attempt"] = lambda report: _describe_attempt(report["last_attempt"])
     print_facts(report, facts)
@@ -74,6 +72,14 @@ def _render(report: Report) -> None:
         click.echo(f"job {submitted['id']}: {_describe_job(submitted)}")
     for work in report["unfinished"]:
         click.echo(f"unfinished: {work['what']} ({work['blocks_done']:,} blocks done)")
+
+
+def _owner(owner: dict[str, Any]) -> str:
+    """Describe who has the lock; one that was killed runs no more."""
+    if owner["state"] == "alive" or not {"since", "beat"} <= set(owner):
+        return describe_owner(owner)
+    when = f"started {_minute(owner['since'])}, last sign of life {_minute(owner['beat'])}"
+    return f"'{owner.get('purpose')}' (process {owner.get('process')}, {when})"
 
 
 def _minute(seconds: float) -> str:
