@@ -120,12 +120,12 @@ def test_the_main_path_of_readme_runs(single, tmp_path, monkeypatch):
     ran = []
     for block in blocks(README, "bash"):
         lines = [words[1:] for words in commands(block) if words[0] == "figrl"]
-        if [words[0] for words in lines][:1] != ["ingest"]:
+        if [words[0] for words in lines][:1] != ["embed"]:
             continue
         for words in lines:
             assert main([*words, "--cluster", "cluster.yaml"]) == 0, words
             ran.append(words[0])
-    assert ran == ["ingest", "embed", "export", "fold-in"]
+    assert ran == ["embed", "ingest", "embed", "export", "fold-in"]
     assert pq.read_table("vectors.parquet").num_rows == 200
     assert pq.read_table("new-vectors.parquet")["id"].to_pylist() == [900, 901]
 

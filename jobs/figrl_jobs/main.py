@@ -32,6 +32,7 @@ _JOBS = (
     "cancel",
     "status",
     "verify",
+    "migrate",
     "study",
     "bench",
     "demo",

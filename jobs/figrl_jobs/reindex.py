@@ -17,9 +17,15 @@ from contextlib import ExitStack
 
 import click
 
-from figrl.errors import FigrlError
-from figrl.nightly.config import example_config, read_reindex_config, source_files
-from figrl.nightly.reindex import run_reindex, starting
+from figrl.errors import ConfigError, FigrlError
+from figrl.nightly.config import (
+    ReindexConfig,
+    example_config,
+    named_places,
+    read_reindex_config,
+    source_files,
+)
+from figrl.nightly.reindex import run_reindex, starting, tell_failure
 from figrl_jobs.console import Cell, Report, finish, print_facts, print_stages
 from figrl_jobs.options import Connection, job, running_options
 
@@ -39,7 +45,7 @@ def command(
     if config is None:
         raise click.UsageError("Give a CONFIG file; --example prints one to start from.")
     try:
-        wanted = read_reindex_config(config)
+        wanted = _read(config)
         with ExitStack() as stack:
             with starting(wanted):
                 # Before a store is made for sources that are not there.
@@ -55,6 +61,17 @@ def _in_keys(text: str) -> str:
     from figrl.api.words import yaml_words
 
     return yaml_words(text)
+
+
+def _read(config: str) -> ReindexConfig:
+    """The configuration; that it is wrong is told where it says that nights are told of."""
+    try:
+        return read_reindex_config(config)
+    except ConfigError as error:
+        places = named_places(config)
+        if places is not None:
+            tell_failure(*places, error)
+        raise
 
 
 @command.render

@@ -6,7 +6,9 @@ For example:
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import datetime
+from itertools import groupby
 from typing import Any
 
 import click
@@ -52,16 +54,14 @@ def _render(report: Report) -> None:
         "size on disk": "{size_bytes:bytes}",
     }
     if report["in_use_by"] is not None:
-        facts[_OWNER[report["in_use_by"]["state"]]] = lambda report: describe_owner(
-            report["in_use_by"]
-        )
+        facts[_OWNER[report["in_use_by"]["state"]]] = lambda report: _owner(report["in_use_by"])
     if report["last_attempt"] is not None:
         facts["last attempt"] = lambda report: _describe_attempt(report["last_attempt"])
     print_facts(report, facts)
     if report["runs"]:
         runs = [{**run, "is_current": run["run"] == report["current"]} for run in report["runs"]]
         print_table(runs, _COLUMNS, left=[title for title, _ in _COLUMNS])
-    _print_jobs(report["last_jobs"][-_JOBS_SHOWN:])
+    _print_jobs(report["last_jobs"])
     if report["history"]:
         click.echo("history:")
     for event in report["history"]:
@@ -74,6 +74,14 @@ def _render(report: Report) -> None:
         click.echo(f"unfinished: {work['what']} ({work['blocks_done']:,} blocks done)")
 
 
+def _owner(owner: dict[str, Any]) -> str:
+    """Describe who has the lock; one that was killed runs no more."""
+    if owner["state"] == "alive" or not {"since", "beat"} <= set(owner):
+        return describe_owner(owner)
+    when = f"started {_minute(owner['since'])}, last sign of life {_minute(owner['beat'])}"
+    return f"'{owner.get('purpose')}' (process {owner.get('process')}, {when})"
+
+
 def _minute(seconds: float) -> str:
     return datetime.fromtimestamp(seconds).isoformat(" ", "minutes")
 
@@ -82,19 +90,27 @@ def _print_jobs(jobs: list[dict[str, Any]]) -> None:
     """Print the last jobs, newest last; of those that ended badly also why, and what to read."""
     if jobs:
         click.echo("last jobs:")
-    for one in jobs:
+    for one, times in list(_without_repeats(jobs))[-_JOBS_SHOWN:]:
         when = _minute(one["started"]) if one.get("started") else "unknown         "
         took = ""
         if one.get("started") and one.get("ended"):
             took = f", {human_seconds(max(one['ended'] - one['started'], 0.0))}"
         code = f", exit code {one['exit_code']}" if one.get("exit_code") else ""
         run = f" run {one['run']}" if one.get("run") else ""
-        click.echo(f"  {when}  {one['job']}: {one['result']}{run}{took}{code}")
+        again = f", the last of {times} times" if times > 1 else ""
+        click.echo(f"  {when}  {one['job']}: {one['result']}{run}{took}{code}{again}")
         if one["result"] in _BAD:
             told = {"": one["reason"], "report: ": one.get("report"), "log: ": one.get("log")}
             for name, value in told.items():
                 if value:
                     click.echo(f"      {name}{value}")
+
+
+def _without_repeats(jobs: list[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], int]]:
+    """Jobs, and how often; of those that find the store in use again and again only the last."""
+    for (_, in_use), group in groupby(jobs, lambda one: (one["job"], one["exit_code"] == 6)):
+        every = list(group)
+        yield from [(every[-1], len(every))] if in_use else ((one, 1) for one in every)
 
 
 def _describe_attempt(made: dict[str, Any]) -> str:

@@ -153,6 +153,19 @@ def test_each_night_is_understood_and_has_its_alert(nights, capsys):
     assert firing(metrics_of(nights.store), 0) == set()
 
 
+def test_a_night_whose_configuration_is_wrong_is_told(nights, capsys):
+    wrong = nights.folder / "wrong.yaml"
+    wrong.write_text("store: store\nsources: edges\nembde: {dim: 6}\n")
+    assert main(["reindex", str(wrong)]) == 2
+    words, report = status(nights, capsys)
+    assert report["last_jobs"][-1]["exit_code"] == 2
+    assert "embde" in words
+    assert firing(metrics_of(nights.store), 0) == {"FigrlNightFailed"}
+    wrong.write_text("store: elsewhere\nembde: {dim: 6}\n")
+    assert main(["reindex", str(wrong)]) == 2
+    assert not (nights.folder / "elsewhere").exists()
+
+
 def test_a_night_without_a_cluster_and_a_store_in_use_are_told(nights, capsys):
     nowhere = nights.folder / "nowhere.yaml"
     nowhere.write_text("scheduler: tcp://127.0.0.1:1\n")

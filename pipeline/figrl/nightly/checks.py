@@ -10,7 +10,6 @@ import distributed
 import numpy as np
 import numpy.typing as npt
 
-from figrl.analyze.kmeans import kmeans_in_memory
 from figrl.engine.runner import ClusterRunner
 from figrl.engine.stage import Block, Memory, Monitor, Stage, Stages, Stats, numbered
 from figrl.serve.embedding import Embedding
@@ -29,8 +28,6 @@ NEAREST = 50
 
 DEGREE_BINS = 40
 """Bins of degrees: up to 1, 2, 4, 8, ..."""
-
-MAPPED_NODES, MAPPED_CLUSTERS = 3000, 8
 
 _SEARCH_BYTES_PER_ROW = 24 * SAMPLED_NODES
 """Scores of a chunk's rows with the sample, their order, and the best of them."""
@@ -96,9 +93,9 @@ class CheckTask:
 
 
 def check_stages(task: CheckTask) -> Stages[dict[str, Any]]:
-    """Count bad vectors and degrees, measure how well vectors reflect edges, draw a map."""
+    """Count bad vectors and degrees, and measure how well vectors reflect edges."""
     graph = task.graph
-    chunk = Memory(task_bytes=4 * task.dim * (task.chunk_rows + 8 * MAPPED_NODES))
+    chunk = Memory(task_bytes=4 * task.dim * (task.chunk_rows + 8 * SAMPLED_NODES))
     per_row = 12 * task.dim + _SEARCH_BYTES_PER_ROW
     whole = (Block("all", (task,)),)
     yield Stage("sample", sample_vectors, whole, chunk, reads=(task.vectors,))
@@ -116,7 +113,6 @@ def check_stages(task: CheckTask) -> Stages[dict[str, Any]]:
         Memory(task_bytes=ROW_GROUP_EDGES * _RECALL_BYTES_PER_EDGE + graph.blocks * _NEAREST_BYTES),
         reads=(graph.path / "edges", task.work),
     )
-    yield Stage("map", map_nodes, whole, chunk, reads=(task.vectors,))
     # In a fixed order: the mean depends on it, in its last bits.
     shares = [share for key in sorted(recalled.stats) for share in recalled.stats[key]["recall"]]
     histogram = np.sum([stats["degrees"] for stats in checked.stats.values()], axis=0)
@@ -186,19 +182,3 @@ def recall_block(task: CheckTask, block: int) -> Stats:
             hits[place] += np.isin(columns[places == place], nearest.rows[place]).sum()
     here = (sample >= start) & (sample < stop) & (degrees > 0)
     return {"recall": (hits[here] / np.minimum(degrees[here], NEAREST)).tolist()}
-
-
-def map_nodes(task: CheckTask) -> Stats:
-    """Save two principal components and the cluster of some nodes, evenly spaced."""
-    rows = spaced_rows(task.graph.nodes, min(task.graph.nodes, MAPPED_NODES))
-    sample = take_rows(task.vectors, rows)
-    sample = np.where(np.isfinite(sample), sample, 0.0)
-    labels, _ = kmeans_in_memory(sample, min(MAPPED_CLUSTERS, rows.size))
-    centred = sample - sample.mean(axis=0)
-    _, _, directions = np.linalg.svd(centred, full_matrices=False)
-    points = centred @ directions[:2].T
-    if points.shape[1] < 2:
-        points = np.column_stack([points, np.zeros(rows.size)])
-    places = {"points": np.round(points, 5).tolist(), "labels": labels.tolist()}
-    write_record(task.run / "map.json", {**places, "nodes": task.graph.nodes})
-    return {"rows": rows.size}

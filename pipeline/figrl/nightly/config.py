@@ -6,6 +6,7 @@ import fnmatch
 import re
 import textwrap
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import date, timedelta
 from functools import partial
 from pathlib import Path
@@ -106,6 +107,17 @@ def read_reindex_config(path: str | Path) -> ReindexConfig:
     if config.metrics is not None:
         paths["metrics"] = str(folder / local_path(config.metrics))
     return config.model_copy(update=paths)
+
+
+def named_places(path: str | Path) -> tuple[str, str | None] | None:
+    """Store and metrics that a configuration names, though something else in it may be wrong."""
+    with suppress(OSError, yaml.YAMLError, ValueError, TypeError, RecursionError):
+        content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+        store, metrics = (content.get(key) for key in ("store", "metrics"))
+        folder = Path(path).absolute().parent
+        if isinstance(store, str):
+            return str(folder / store), str(folder / metrics) if metrics else None
+    return None
 
 
 def example_config() -> str:

@@ -60,6 +60,18 @@ class Verdict:
     passed: bool
     meaning: str
 
+    @property
+    def side(self) -> str:
+        """On which side of the limit the value has to be."""
+        return "at least" if self.gate == "mean_cosine" else "at most"
+
+    @property
+    def reason(self) -> str:
+        """Value, limit and meaning, for people."""
+        value = "unknown" if self.value is None else f"{self.value:.4g}"
+        limit = "" if self.limit is None else f", {self.side} {self.limit:.4g} is allowed"
+        return f"{self.gate} is {value}{limit} ({self.meaning})"
+
 
 def judge(gates: Gates, now: dict[str, Any], before: dict[str, Any] | None) -> tuple[Verdict, ...]:
     """Compare measures of a run, and of the published one, with the limits.
@@ -120,15 +132,7 @@ def _change(what: str, now: dict[str, Any], last: dict[str, Any]) -> tuple[float
 
 def refusal(run: str, verdicts: Sequence[Verdict], remedy: str) -> GateError:
     """The error of a run that is refused; it names every gate that did not pass."""
-    reasons = []
-    for verdict in verdicts:
-        if not verdict.passed:
-            side = "at least" if verdict.gate == "mean_cosine" else "at most"
-            value = "unknown" if verdict.value is None else f"{verdict.value:.4g}"
-            reasons.append(
-                f"{verdict.gate} is {value}, {side} {verdict.limit:.4g} is allowed "
-                f"({verdict.meaning})"
-            )
+    reasons = [verdict.reason for verdict in verdicts if not verdict.passed]
     return GateError(
         f"Run {run} is not published: {'; '.join(reasons)}. It is kept for inspection, and the "
         f"published run stays as it was. {remedy}"

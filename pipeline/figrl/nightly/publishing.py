@@ -6,7 +6,7 @@ in the store, in ``nightly.json``.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 import distributed
@@ -18,7 +18,7 @@ from figrl.errors import BadInputError
 from figrl.learn.spec import EmbedOptions
 from figrl.nightly.checks import measure_run, stored_measures
 from figrl.nightly.gates import Gates, Verdict, judge, refusal
-from figrl.nightly.report import write_report
+from figrl.nightly.report import Night, Watched
 from figrl.serve import publish
 from figrl.serve.attempts import Attempt
 from figrl.serve.embedding import Embedding, StoreView
@@ -106,8 +106,9 @@ class Publisher:
             new.lease.release()
 
     def _check_and_publish(self, new: Embedding, published: Embedding | None) -> dict[str, Any]:
-        work = self.paths.work / f"checks-{new.run}"
-        measures = measure_run(self.client, new, work, self.session.monitor)
+        work, watched = self.paths.work / f"checks-{new.run}", Watched(self.session.monitor)
+        session = replace(self.session, monitor=watched)
+        measures = measure_run(self.client, new, work, watched)
         before = None if published is None else stored_measures(published)
         verdicts = judge(self.options.gates, measures, before)
         gates = [asdict(verdict) for verdict in verdicts]
@@ -115,9 +116,10 @@ class Publisher:
         self.attempt.note(gates=gates)
         carried = 0
         if published is not None:
-            carried = carry_overlay(self.client, self.paths, published, new, self.session)
-        self.build_index(new)
-        page = write_report(new, measures, verdicts)
+            carried = carry_overlay(self.client, self.paths, published, new, session)
+        self.build_index(new, session)
+        night = Night(new, published, measures, before, verdicts, watched.stages, self.anyway)
+        page = night.write_report()
         self.lock.note(report=str(page))
         self.session.monitor.note(f"Report: {page}")
         if not self.anyway and not all(verdict.passed for verdict in verdicts):
@@ -139,11 +141,11 @@ class Publisher:
             **{k: manifest[k] for k in ("certificate", "stages", "workers", "peak_worker_bytes")},
         }
 
-    def build_index(self, embedding: Embedding) -> None:
+    def build_index(self, embedding: Embedding, session: Session | None = None) -> None:
         """Build the index of a run, if one is asked for."""
         if self.options.index == "approximate":
             work = self.paths.work / f"index-{embedding.run}"
-            build_index(self.client, embedding, work, self.session)
+            build_index(self.client, embedding, work, session or self.session)
 
     def _refuse(self, run: str, verdicts: tuple[Verdict, ...]) -> None:
         """Record a refusal, once for all attempts, and raise GateError."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -31,15 +31,20 @@ from figrl.store.sides import GraphKind
 @contextmanager
 def starting(config: ReindexConfig) -> Iterator[None]:
     """Tell of a night that ends before it begins, as when no cluster answers."""
-    paths = store_paths(config.store)
     try:
         yield
     except Exception as error:
-        if exists(paths.root):
-            record_failure(paths.root, "reindex", error)
-            with suppress(OSError, FigrlError):
-                write_metrics(paths, config.metrics, exit_code=exit_code_of(error))
+        tell_failure(config.store, config.metrics, error)
         raise
+
+
+def tell_failure(store: str, metrics: str | None, error: BaseException) -> None:
+    """Record a night that ended before it had the lock of its store; a new store is not made."""
+    with suppress(OSError, FigrlError):
+        paths = store_paths(store)
+        if exists(paths.graphs):
+            record_failure(paths.root, "reindex", error)
+            write_metrics(paths, metrics, exit_code=exit_code_of(error))
 
 
 def run_reindex(
@@ -53,15 +58,15 @@ def run_reindex(
         If a gate refused the run; the published one stays as it was.
     """
     paths = store_paths(config.store)
-    if config.index == "approximate":
-        import_usearch()
     if session.memory_limit is None and config.memory_limit is not None:
         session = replace(session, memory_limit=config.memory_limit)
-    with (
-        session.open() as client,
-        paths.locked("reindex") as lock,
-        logging_to(paths, "reindex", session.monitor) as log,
-    ):
+    with ExitStack() as stack:
+        with starting(config):
+            if config.index == "approximate":
+                import_usearch()
+            client = stack.enter_context(session.open())
+        lock = stack.enter_context(paths.locked("reindex"))
+        log = stack.enter_context(logging_to(paths, "reindex", session.monitor))
         session = replace(session, monitor=log)
         lock.note(log=str(log.path))
         options = PublishOptions(**config.model_dump(include=set(PublishOptions.model_fields)))

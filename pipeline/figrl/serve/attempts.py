@@ -14,6 +14,7 @@ from typing import Any, Literal
 from figrl.errors import FigrlError, GateError
 from figrl.serve.publish import history, record
 from figrl.store import files
+from figrl.store.jobs import exit_code_of, reason_of
 from figrl.store.layout import StorePaths
 
 Result = Literal["published", "nothing to do", "refused", "failed", "interrupted", "running"]
@@ -44,11 +45,8 @@ class Attempt:
 
     def end_badly(self, result: Result, error: BaseException) -> None:
         """Tell of an error; in the history too, once for all attempts that end alike."""
-        code = error.exit_code if isinstance(error, FigrlError) else FigrlError.exit_code
-        reason = (
-            error.message if isinstance(error, FigrlError) else f"{type(error).__name__}: {error}"
-        )
-        self.write(result, reason, code)
+        reason = reason_of(error)
+        self.write(result, reason, exit_code_of(error))
         if result == "failed":
             event = {"run": self.facts.get("run"), "job": self.job, "reason": reason}
             last = (history(self.paths) or [{}])[-1]
@@ -84,6 +82,9 @@ def attempt_by_history(paths: StorePaths) -> None:
     files.delete(paths.root / "attempt.json")
     if events:
         last = events[-1]
-        made = Attempt(paths, str(last.get("job") or last.get("by")), last["time"])
-        made.note(run=last["run"])
-        made.write(last["action"], last.get("reason"))
+        facts = {name: last.get(name) for name in ("run", "reason")}
+        # Older versions did not write which job it was.
+        told = {"job": last.get("job") or last.get("by") or "unknown job", "result": last["action"]}
+        when = {"started": last["time"], "ended": last["time"]}
+        unknown: dict[str, Any] = {"gates": [], "exit_code": None}
+        files.write_record(paths.root / "attempt.json", {**facts, **told, **when, **unknown})

@@ -78,7 +78,7 @@ def spectrum(values: Sequence[float], *, name: str) -> str:
         axes.set_ylim(bottom=0)
         axes.legend(frameon=False)
 
-    return svg(draw, title=f"{name} by dimension", x="dimension", y=f"|{name}|")
+    return svg(draw, title=f"{name} by dimension", x="dimension", y=f"size of the {name}")
 
 
 def degrees(counts: Sequence[int]) -> str:
@@ -87,13 +87,14 @@ def degrees(counts: Sequence[int]) -> str:
     def draw(axes: Any) -> None:
         last = max((i for i, count in enumerate(counts) if count), default=0)
         places = np.arange(last + 1)
-        axes.bar(places, counts[: last + 1], color=PALETTE[0], label="nodes")
+        axes.bar(places, counts[: last + 1], color=PALETTE[0])
         step = max(1, (last + 1) // 8)
         axes.set_xticks(places[::step], [f"{1 << int(p):,}" for p in places[::step]])
         axes.set_yscale("log")
-        axes.legend(frameon=False)
 
-    return svg(draw, title="Degree distribution", x="degree (sum of weights), up to", y="nodes")
+    return svg(
+        draw, title="Degree distribution", x="degree (sum of weights of edges), up to", y="nodes"
+    )
 
 
 def drift(counts: Sequence[int], mean: float, unaligned: float) -> str:
@@ -108,29 +109,3 @@ def drift(counts: Sequence[int], mean: float, unaligned: float) -> str:
 
     x = "cosine between a node's vectors in the last run and this one"
     return svg(draw, title="Drift since the last run", x=x, y="nodes")
-
-
-def node_map(points: Sequence[Sequence[float]], labels: Sequence[int]) -> str:
-    """Vectors of some nodes in two dimensions, coloured by cluster."""
-
-    def draw(axes: Any) -> None:
-        places, clusters = np.asarray(points, float).reshape(-1, 2), np.asarray(labels)
-        for cluster in np.unique(clusters):
-            chosen = places[clusters == cluster]
-            color = PALETTE[int(cluster) % len(PALETTE)]
-            axes.scatter(*chosen.T, s=5, color=color, linewidths=0, label=f"{int(cluster) + 1}")
-        axes.legend(frameon=False, title="cluster", ncols=2, markerscale=2.5, fontsize=8)
-
-    x = "first principal component"
-    return svg(draw, title="Map of the vectors", x=x, y="second", height=3.9)
-
-
-def stage_times(names: Sequence[str], seconds: Sequence[float]) -> str:
-    """Seconds of each stage, longest first."""
-
-    def draw(axes: Any) -> None:
-        order = np.argsort(seconds)
-        axes.barh([names[i] for i in order], [seconds[i] for i in order], color=PALETTE[0])
-
-    height = max(1.6, 0.8 + 0.26 * len(names))
-    return svg(draw, title="Seconds by stage", x="seconds", y="stage", height=height, left=0.22)

@@ -97,6 +97,15 @@ def _manifest(folder: Path, remedy: str) -> dict[str, Any]:
         raise BadInputError(f"its manifest is damaged. Delete {folder}, and {remedy}") from error
 
 
+def _refuse_migrated(manifest: dict[str, Any], remedy: str) -> None:
+    """Refuse what an earlier version made: this one may compute other bytes."""
+    if "migrated" in manifest:
+        raise BadInputError(
+            f"it was made by an earlier version of figrl and migrated, and this version may not "
+            f"compute the same bytes. Delete it, and {remedy}"
+        )
+
+
 def _take(scratch: Path, folder: Path, every: list[Finding]) -> None:
     """Replace the damaged files of a folder by those that were computed again."""
     for found in every:
@@ -123,6 +132,7 @@ def _repair_graph(repair: _Repair, name: str, every: list[Finding]) -> None:
     """Ingest the same edge files again, if they are unchanged."""
     folder = repair.paths.graph(name)
     manifest = _manifest(folder, "ingest the edges again: figrl ingest EDGES --store STORE")
+    _refuse_migrated(manifest, "ingest its edges again: figrl ingest EDGES --store STORE")
     options = make_options(IngestOptions, manifest["config"])
     if manifest.get("from_memory"):
         raise BadInputError(
@@ -158,6 +168,7 @@ def _repair_run(repair: _Repair, name: str, every: list[Finding]) -> None:
             learnt.append(found)
     if not learnt:
         return
+    _refuse_migrated(manifest, "learn a run again: figrl embed --store STORE")
     graph = open_graph(repair.paths, manifest["graph"])
     kept = "sketch" in read_contents(folder)["arrays"]
     options = make_options(EmbedOptions, {**manifest["config"], "keep_sketch": kept})

@@ -108,6 +108,11 @@ def learn_run(
             replace_rotated(folder)
         delete_temporary(folder)
         write_manifest(folder, {**manifest, **(facts or {}), **runner.describe()})
+    elif config.keep_sketch and not exists(folder / "sketch"):
+        session.monitor.note(
+            f"Run {name} is complete, and its sketch was deleted when it was. To have it, delete "
+            f"{folder} and run the same command again."
+        )
     delete(folder / "work")
     return name, done_before
 

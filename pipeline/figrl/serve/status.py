@@ -13,9 +13,8 @@ from figrl.serve.overlay import open_overlay
 from figrl.serve.publish import history, is_pinned
 from figrl.store.files import exists, list_prefix, size_bytes
 from figrl.store.graph import Graph, open_graph
-from figrl.store.jobs import last_jobs, owner_state
+from figrl.store.jobs import current_owner, last_jobs
 from figrl.store.layout import PathLike, StorePaths, existing_store, read_manifest, store_paths
-from figrl.store.lock import owner_of
 
 _SHOWN = 20
 """Number of events and jobs in the status, the last ones."""
@@ -26,7 +25,7 @@ _RUN_FACTS = ("run", "created", "graph", "dim", "sketch_size", "seconds", "peak_
 def store_status(store: PathLike) -> dict[str, Any]:
     """Describe the graph, the runs and the unfinished work of a store."""
     paths = store_paths(store)
-    version, owner = paths.latest_graph(), owner_of(paths.root)
+    version, owner = paths.latest_graph(), current_owner(paths.root)
     if version is None and not list_jobs(paths) and not last_jobs(paths.root, 1):
         existing_store(store)
     manifests = []
@@ -47,23 +46,25 @@ def store_status(store: PathLike) -> dict[str, Any]:
             }
             for manifest in manifests
         ],
-        "last_attempt": _last_attempt(paths, owner),
+        "last_attempt": _last_attempt(paths),
         "history": history(paths)[-_SHOWN:],
         "last_jobs": last_jobs(paths.root, _SHOWN),
         "jobs": list_jobs(paths)[-_SHOWN:],
-        "in_use_by": None if owner is None else {**owner, "state": owner_state(owner)},
+        "in_use_by": owner,
         "unfinished": _unfinished(paths),
         "size_bytes": size_bytes(paths.root),
     }
 
 
-def _last_attempt(paths: StorePaths, owner: dict[str, Any] | None) -> dict[str, Any] | None:
+def _last_attempt(paths: StorePaths) -> dict[str, Any] | None:
     """The last attempt to publish; one that did not end and has no living owner was killed."""
     made = last_attempt(paths)
     if made is not None and made["result"] == "running":
-        mine = owner is not None and owner.get("purpose") == made["job"]
-        if owner is None or not mine or owner_state(owner) != "alive":
-            return {**made, "result": "killed"}
+        owner = current_owner(paths.root) or {}
+        if owner.get("purpose") != made["job"] or owner["state"] != "alive":
+            # It may have ended meanwhile.
+            now = last_attempt(paths)
+            return {**made, "result": "killed"} if now == made else now
     return made
 
 

@@ -91,12 +91,12 @@ def atomic_write(path: Path) -> Iterator[Path]:
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = _hidden(path)
-    try:
-        with _named(path, aside):
+    with _named(path, aside):
+        try:
             yield aside
             aside.replace(path)
-    finally:
-        delete(aside)
+        finally:
+            delete(aside)
 
 
 @contextmanager
@@ -105,7 +105,7 @@ def _named(path: Path, aside: Path | None = None) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.filename in (None, str(aside)):
+        if error.filename is None or str(error.filename) == str(aside):
             error.filename = str(path)
         raise
 
@@ -154,9 +154,13 @@ def read_record(path: Path) -> dict[str, Any]:
 
 def append_record(path: Path, value: dict[str, Any]) -> None:
     """Append a JSON object and its checksum to a log, durably."""
-    text = json.dumps(value, sort_keys=True)
-    crc = f"{crc32c(text.encode()):08x}"
-    append_line(path, json.dumps({**value, "checksum": crc}, sort_keys=True), durable=True)
+    append_line(path, record_line(value), durable=True)
+
+
+def record_line(value: dict[str, Any]) -> str:
+    """A JSON object and its checksum, in one line of a log."""
+    crc = f"{crc32c(json.dumps(value, sort_keys=True).encode()):08x}"
+    return json.dumps({**value, "checksum": crc}, sort_keys=True)
 
 
 def read_records(path: Path) -> tuple[list[dict[str, Any]], list[int]]:
@@ -280,10 +284,18 @@ def write_stretch(path: Path, start: int, values: npt.NDArray[Any]) -> None:
 
 
 def append_line(path: Path, line: str, *, durable: bool = False) -> None:
-    """Append a line to a log; lines of several processes never mix."""
+    """Append a line to a log; lines of several processes never mix.
+
+    Half a line, which a process that was killed may have left, does not take this one with it.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    with _named(path), path.open("ab", buffering=0) as file:
-        file.write(line.encode() + b"\n")
+    with _named(path), path.open("a+b", buffering=0) as file:
+        size = file.seek(0, os.SEEK_END)
+        cut = size > 0 and os.pread(file.fileno(), 1, size - 1) != b"\n"
+        content = b"\n" * cut + line.encode() + b"\n"
+        while content:
+            # A disk that becomes full takes a part, and refuses the next one.
+            content = content[file.write(content) :]
         if durable:
             os.fsync(file.fileno())
 

@@ -14,6 +14,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal
 
+import psutil
+
 from figrl.errors import FigrlError, GateError, StoreInUseError, system_error
 from figrl.store.files import append_record, exists, get, put, read_records
 from figrl.store.lock import DEAD_AFTER_SECONDS, Lock, locked, owner_of
@@ -22,6 +24,8 @@ OwnerState = Literal["alive", "dead", "silent"]
 
 KEPT_RECORDS = 500
 _INTERRUPTED_CODE = 130
+_CLOCK_SECONDS = 60.0
+"""By which the clock may have been set since a process began."""
 
 
 @contextmanager
@@ -53,13 +57,11 @@ def record_failure(
     root: Path, job: str, error: BaseException, *, started: float | None = None, **facts: Any
 ) -> None:
     """Record a job that ended with an error."""
-    known = error if isinstance(error, FigrlError) else system_error(error)
     result = "failed" if isinstance(error, Exception) else "interrupted"
     result = "refused" if isinstance(error, GateError) else result
-    reason = known.message if known else f"{type(error).__name__}: {error}".rstrip(": ")
     now = round(time.time(), 3)
     told = {"job": job, "started": started or now, "ended": now, **facts}
-    ending = {"result": result, "reason": reason, "exit_code": exit_code_of(error)}
+    ending = {"result": result, "reason": reason_of(error), "exit_code": exit_code_of(error)}
     record_job(root, {**told, **ending})
 
 
@@ -71,6 +73,12 @@ def exit_code_of(error: BaseException) -> int:
     return FigrlError.exit_code if known is None else known.exit_code
 
 
+def reason_of(error: BaseException) -> str:
+    """Why a job ended, in the words of the command."""
+    known = error if isinstance(error, FigrlError) else system_error(error)
+    return known.message if known else f"{type(error).__name__}: {error}".rstrip(": ")
+
+
 def record_job(root: Path, facts: dict[str, Any]) -> None:
     """Append a job to those that ended; what the job did counts more than this line."""
     with suppress(OSError, FigrlError):
@@ -78,7 +86,7 @@ def record_job(root: Path, facts: dict[str, Any]) -> None:
 
 
 def _shorten(path: Path) -> None:
-    """Forget the oldest records, now and then."""
+    """Forget the oldest records, now and then; a line that is added meanwhile may be lost."""
     with suppress(OSError):
         lines = get(path).splitlines(keepends=True) if exists(path) else []
         if len(lines) > 2 * KEPT_RECORDS:
@@ -87,32 +95,44 @@ def _shorten(path: Path) -> None:
 
 def last_jobs(root: Path, count: int) -> list[dict[str, Any]]:
     """The last jobs of a store, oldest first; last the one that runs, or was killed."""
+    owner = current_owner(root)
     ended, _ = read_records(_path(root))
-    owner = owner_of(root)
     if owner is not None:
-        state = owner_state(owner)
+        state = owner["state"]
         now = {**_killed(owner), "result": "running", "ended": None, "reason": None}
         ended.append(now if state == "alive" else _killed(owner, certain=state == "dead"))
     return ended[-count:]
+
+
+def current_owner(root: Path) -> dict[str, Any] | None:
+    """Owner of a store's lock with its ``state``, an `OwnerState`; None if nobody has it."""
+    while (owner := owner_of(root)) is not None:
+        state = owner_state(owner)
+        # A job removes its name before its process ends.
+        if state == "alive" or owner_of(root) == owner:
+            return {**owner, "state": state}
+    return None
 
 
 def owner_state(owner: dict[str, Any]) -> OwnerState:
     """Whether the process that owns a lock lives; one on another machine may only be silent."""
     host, _, number = str(owner.get("process", "")).rpartition(":")
     if host == os.uname().nodename and number.isdigit():
-        return "alive" if _process_lives(int(number)) else "dead"
+        return "alive" if _process_lives(int(number), owner.get("since")) else "dead"
     silent = time.time() - float(owner.get("beat", 0.0))
     return "silent" if silent > DEAD_AFTER_SECONDS else "alive"
 
 
-def _process_lives(number: int) -> bool:
+def _process_lives(number: int, since: float | None) -> bool:
+    """Whether a process lives that began before it took the lock; others may get its number."""
     try:
-        os.kill(number, 0)
-    except ProcessLookupError:
+        process = psutil.Process(number)
+        later = since is not None and process.create_time() > since + _CLOCK_SECONDS
+        return process.status() != psutil.STATUS_ZOMBIE and not later
+    except psutil.NoSuchProcess:
         return False
-    except OSError:
+    except psutil.Error:
         return True
-    return True
 
 
 def _killed(owner: dict[str, Any], *, certain: bool = True) -> dict[str, Any]:

@@ -7,6 +7,7 @@
       current          names the published run
       history.jsonl    what was published, refused and deleted, and when
       work/            blocks of unfinished jobs
+      migrating        is there while `figrl migrate` is at work, or was killed
 
 A graph or a run is complete when it has a manifest, which is written last, when all it vouches for
 is on disk. Every file has a checksum (`checksums`).
@@ -21,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from figrl.errors import BadInputError, ConfigError
+from figrl.errors import BadInputError, ConfigError, DamagedError
 from figrl.store.checksums import damage_reported, damaged, unsealed_json
 from figrl.store.contents import list_contents
 from figrl.store.files import (
@@ -120,7 +121,29 @@ def store_paths(store: PathLike) -> StorePaths:
     path = local_path(store).absolute()
     if path.exists() and not path.is_dir():
         raise ConfigError(f"The store {path} is a file. Give a folder.")
-    return StorePaths(path)
+    paths = StorePaths(path)
+    _check_layout(paths)
+    return paths
+
+
+def migrating_path(root: Path) -> Path:
+    """File that is there from the beginning of a migration to its end."""
+    return root / "migrating"
+
+
+def _check_layout(paths: StorePaths) -> None:
+    """Refuse a store of an earlier layout, judged by its latest graph and its published run."""
+    if exists(migrating_path(paths.root)):
+        raise BadInputError(
+            f"The store {paths.root} is being migrated, or that was interrupted. Wait, or go on "
+            f"with it: figrl migrate --store {paths.root}"
+        )
+    for pointer, place in ((paths.graphs / "latest", paths.graphs), ("current", paths.runs)):
+        # What is damaged is told where it is used.
+        with suppress(DamagedError, OSError):
+            name = read_name(paths.root / pointer)
+            if name is not None:
+                _check_format(place / name, get(place / name / "manifest.json"))
 
 
 def existing_store(store: PathLike) -> StorePaths:
@@ -170,13 +193,14 @@ def _whole_manifest(folder: Path) -> dict[str, Any]:
 
 def _check_format(folder: Path, content: bytes) -> None:
     """Refuse a manifest of an earlier layout; one without a checksum is no other."""
+    if b'"checksum"' in content:
+        return
     with suppress(ValueError):
         found = json.loads(content)
-        known = isinstance(found, dict) and "checksum" not in found
-        if known and found.get("format", FORMAT) != FORMAT:
+        if isinstance(found, dict) and found.get("format", FORMAT) != FORMAT:
             raise BadInputError(
                 f"{folder} has layout {found['format']}; this version of figrl reads layout "
-                f"{FORMAT}. Make it again with this version."
+                f"{FORMAT}. Bring the store to it: figrl migrate --store {folder.parents[1]}"
             )
 
 

@@ -106,7 +106,9 @@ def locked(root: Path, purpose: str) -> Iterator[Lock]:
                 f"The store {root} is in use by {describe_owner(found)}. Wait until that job has "
                 "ended, or end it, and try again."
             )
-        lock, now = Lock(owner, uuid.uuid4().hex, killed=found), round(time.time(), 3)
+        # While it was waited for, a job on another machine may have ended well.
+        lock = Lock(owner, uuid.uuid4().hex, killed=_read_owner(owner))
+        now = round(time.time(), 3)
         facts = {"purpose": purpose, "process": process_name(), "token": lock.token, "since": now}
 
         def beat() -> None:
