@@ -16,8 +16,10 @@ from typing import Any, TypeVar
 import click
 from pydantic import BaseModel
 
+from figrl.config import Options
 from figrl.engine.cluster import connect, read_cluster_config
 from figrl.engine.session import Session
+from figrl.settings import configured
 from figrl.units import parse_memory
 from figrl_jobs.console import ConsoleMonitor, Report
 
@@ -104,16 +106,23 @@ def running_options(command: Command) -> Command:
 
 
 def config_options(model: type[BaseModel]) -> Callable[[Command], Command]:
-    """Make an option of each field of a model that has a description, its help text."""
+    """Make an option of each field of a model that has a description, its help text.
+
+    Options that are not given may be set in ``dask.config``, if the model has a section there.
+    """
 
     def decorate(command: Command) -> Command:
+        if issubclass(model, Options) and model.section:
+            command = typing.cast("Command", configured(model)(command))
         for name, field in reversed(model.model_fields.items()):
             if not field.description:
                 continue
             help_text = field.description
             if field.annotation is bool:
-                flag = "--" + name.replace("_", "-")
-                command = click.option(flag, is_flag=True, default=None, help=help_text)(command)
+                word = name.replace("_", "-")
+                command = click.option(f"--{word}/--no-{word}", default=None, help=help_text)(
+                    command
+                )
                 continue
             if field.default is not None:
                 help_text += f"  [default: {field.default}]"

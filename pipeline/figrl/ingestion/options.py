@@ -14,6 +14,8 @@ from figrl.store.sides import GraphKind
 class IngestOptions(Options):
     """How edges are read."""
 
+    section: ClassVar[str] = "ingest"
+    null_is_unclear: ClassVar[frozenset[str]] = frozenset({"weight"})
     added_later: ClassVar[frozenset[str]] = frozenset({"kind", "time", "half_life", "as_of"})
 
     kind: GraphKind = Field(

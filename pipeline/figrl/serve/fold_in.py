@@ -43,6 +43,8 @@ _INPUT_COUNTS = ("rows_read", "rows_rejected", "self_loops_dropped", "repeated_e
 class FoldInOptions(Options):
     """Options of fold-in."""
 
+    section: ClassVar[str] = "fold_in"
+    null_is_unclear: ClassVar[frozenset[str]] = frozenset({"weight"})
     added_later: ClassVar[frozenset[str]] = frozenset({"side"})
 
     side: Side | None = Field(
