@@ -26,6 +26,7 @@ from figrl_jobs import embed as embed_job
 from figrl_jobs import fold_in as fold_in_job
 from figrl_jobs import ingest as ingest_job
 from figrl_jobs.main import main
+from tests.waiting import wait_until
 
 MODELS = {IngestOptions: "ingest", EmbedOptions: "embed", FoldInOptions: "fold_in"}
 FIELDS = [(model, name) for model in MODELS for name in model.model_fields]
@@ -227,3 +228,16 @@ def test_a_night_takes_from_the_settings_what_its_file_leaves_out(tmp_path):
     with dask.config.set({"figrl.embed": {"dim": 64, "depth": 6, "seed": 5}}):
         embed = read_reindex_config(file).embed
     assert (embed.dim, embed.depth, embed.seed) == (128, None, 5)
+
+
+def test_a_submitted_job_has_the_settings_of_who_submitted_it(single, tmp_path):
+    cluster, edges = tmp_path / "cluster.yaml", tmp_path / "edges.csv"
+    cluster.write_text(f"scheduler: {single.scheduler.address}\n")
+    edges.write_text("source,target\na,b\nb,c\nc,a\n")
+    store = tmp_path / "store"
+    with dask.config.set({"figrl.ingest.block_rows": 2}):
+        words = ["submit", "ingest", str(edges), "--store", str(store), "--cluster", str(cluster)]
+        assert main(words) == 0
+    wait_until(lambda: list(store.glob("jobs/*/report.json")), "the job has ended")
+    [report] = store.glob("jobs/*/report.json")
+    assert json.loads(report.read_text())["block_rows"] == 2
