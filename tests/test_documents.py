@@ -170,7 +170,7 @@ def test_the_site_builds_and_needs_no_other_host(tmp_path):
     mkdocs = Path(sys.executable).with_name("mkdocs")
     # Not --quiet, which hides broken links from --strict.
     done = subprocess.run(
-        [mkdocs, "build", "--strict", "--site-dir", tmp_path / "site"],
+        [mkdocs, "build", "-f", ".mkdocs.yml", "--strict", "--site-dir", tmp_path / "site"],
         cwd=ROOT,
         capture_output=True,
         text=True,

@@ -30,6 +30,7 @@ from figrl.ingestion.options import IngestOptions
 from figrl.learn.spec import EmbedOptions
 from figrl.nightly.embed import embed_store
 from figrl.serve.embedding import spectrum_facts
+from figrl.settings import with_settings
 from figrl.store.layout import existing_store
 from figrl_jobs.console import (
     Cell,
@@ -62,7 +63,7 @@ _READING = "How EDGES are read"
     help="Whether the run becomes the current one; default: yes, but no where figrl reindex "
     "publishes. There 'yes' goes through its gates (exit code 4).",
 )
-@config_options(IngestOptions, section=_READING)
+@config_options(IngestOptions, section=_READING, fills=False)
 @running_options
 def command(
     edges: tuple[str, ...],
@@ -75,9 +76,9 @@ def command(
 ) -> Report:
     """Learn one vector per node of EDGES, or of the graph that was ingested last."""
     given = {name: options.pop(name) for name in IngestOptions.model_fields}
-    config, reading = make_options(EmbedOptions, options), make_options(IngestOptions, given)
-    wanted = None if publish is None else publish == "yes"
     _check_usage(edges, store, out, given)
+    config, reading = make_options(EmbedOptions, options), with_settings(IngestOptions, given)
+    wanted = None if publish is None else publish == "yes"
     if store is not None and not edges:
         existing_store(store)
     with connection as session:

@@ -84,6 +84,9 @@ Step by step, with a store that is kept, and vectors of new nodes:
   figrl export --store store --out vectors.parquet
   figrl fold-in new-edges.parquet --store store --out new-vectors.parquet
 \b
+Defaults of your own, in files of dask.config or in variables (docs/settings.md):
+  DASK_FIGRL__EMBED__DIM=64 figrl embed --store store
+
 Every job can be stopped at any moment: run the same command again and it resumes.
 Exit codes: 0 done, 1 unexpected, 2 usage or configuration, 3 bad input data, 4 refused by a
 quality gate, 5 not enough memory or disk, 6 the store is in use, 130 interrupted.

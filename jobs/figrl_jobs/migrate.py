@@ -11,8 +11,10 @@ changed (exit code 3), with the commands that make it again.
 
 from __future__ import annotations
 
+from figrl.engine.progress import Progress
+from figrl.engine.screens import Bar, text_screen
 from figrl.serve.migrate import migrate
-from figrl_jobs.console import Cell, ConsoleMonitor, Report, print_facts
+from figrl_jobs.console import Cell, Report, print_facts
 from figrl_jobs.options import job, store_option
 
 
@@ -20,7 +22,14 @@ from figrl_jobs.options import job, store_option
 @store_option
 def command(store: str) -> Report:
     """Bring a store of an older layout to the present one."""
-    return migrate(store, ConsoleMonitor())
+    bar = Bar(Progress("migrate"), text_screen())
+    state = "stopped"
+    try:
+        report = migrate(store, bar)
+        state = "done"
+    finally:
+        bar.end(state)
+    return report
 
 
 @command.render

@@ -16,11 +16,13 @@ from typing import Any, TypeVar
 import click
 from pydantic import BaseModel
 
+from figrl.config import Options
 from figrl.engine.cluster import connect, read_cluster_config
 from figrl.engine.progress import Progress
 from figrl.engine.screens import Bar, text_screen
 from figrl.engine.session import Session
 from figrl.engine.where import describe_place
+from figrl.settings import configured
 from figrl.units import parse_memory
 from figrl_jobs.console import Report
 
@@ -133,21 +135,27 @@ class _Option(click.Option):
 
 
 def config_options(
-    model: type[BaseModel], *, section: str | None = None
+    model: type[BaseModel], *, section: str | None = None, fills: bool = True
 ) -> Callable[[Command], Command]:
-    """Make an option of each field of a model that has a description, its help text."""
+    """Make an option of each field of a model that has a description, its help text.
+
+    Options that are not given may be set in ``dask.config``, if the model has a section there and
+    the command does not see to it by itself, without `fills`.
+    """
     kind = type("_Option", (_Option,), {"section": section})
 
     def decorate(command: Command) -> Command:
+        if fills and issubclass(model, Options) and model.section:
+            command = typing.cast("Command", configured(model)(command))
         for name, field in reversed(model.model_fields.items()):
             if not field.description:
                 continue
             help_text = field.description
             if field.annotation is bool:
-                flag = "--" + name.replace("_", "-")
-                command = click.option(flag, cls=kind, is_flag=True, default=None, help=help_text)(
-                    command
-                )
+                word = name.replace("_", "-")
+                command = click.option(
+                    f"--{word}/--no-{word}", cls=kind, default=None, help=help_text
+                )(command)
                 continue
             if field.default is not None:
                 help_text += f"  [default: {field.default}]"

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import dask
 import distributed
 
 from figrl.engine.cluster import connect, read_cluster_config
@@ -60,17 +61,32 @@ def command(context: click.Context, job: str, arguments: tuple[str, ...]) -> Rep
     with connect(config) as client:
         key = f"figrl-{folder.name}"
         future = client.submit(
-            run_submitted, folder, job, params, key=key, retries=_RETRIES, pure=False
+            run_submitted,
+            folder,
+            job,
+            params,
+            # Of whoever submits, not of the worker.
+            dask.config.get("figrl", {}),
+            key=key,
+            retries=_RETRIES,
+            pure=False,
         )
         distributed.fire_and_forget(future)
     context.params["as_json"] |= params["as_json"]
     return {"store": str(store), "id": folder.name, "job": job, "log": str(folder / "log.jsonl")}
 
 
-def run_submitted(folder: Path, job: str, params: dict[str, Any]) -> str:
-    """Run a job as a task of the cluster; other tasks may use its thread meanwhile."""
+def run_submitted(folder: Path, job: str, params: dict[str, Any], settings: dict[str, Any]) -> str:
+    """Run a job as a task of the cluster; other tasks may use its thread meanwhile.
+
+    `settings` is the section ``figrl`` of ``dask.config`` where the job was submitted.
+    """
     command = import_module(f"figrl_jobs.{job.replace('-', '_')}").command
-    with distributed.worker_client() as client, submitted_state(folder) as monitor:
+    with (
+        dask.config.set({"figrl": settings}),
+        distributed.worker_client() as client,
+        submitted_state(folder) as monitor,
+    ):
         log = JobLog(folder / "log.jsonl", monitor)
         log.event("started", process=process_name())
         try:

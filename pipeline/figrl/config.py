@@ -25,6 +25,15 @@ class Options(BaseModel):
     """Options that count only where they differ from their default: names of results that were
     made before these options existed stay the same."""
 
+    section: ClassVar[str] = ""
+    """Section of dask.config that sets these options: ``figrl.SECTION``; see `figrl.settings`."""
+
+    replaces: ClassVar[dict[str, frozenset[str]]] = {}
+    """What dask.config says of these does not count where an option that decides them is given."""
+
+    null_is_unclear: ClassVar[frozenset[str]] = frozenset()
+    """Options with the word none, which is not null, for a value."""
+
     @field_validator("*", mode="before")
     @classmethod
     def _no_truth_for_a_number(cls, value: Any, info: ValidationInfo) -> Any:
@@ -50,7 +59,8 @@ def make_options(model: type[Model], given: dict[str, Any]) -> Model:
     try:
         return model(**chosen)
     except ValidationError as error:
-        raise ConfigError(f"{_problems(error, model, option=True)}.") from error
+        problems = "; ".join(_problem(p, model, option=True) for p in error.errors())
+        raise ConfigError(f"{problems}.") from error
 
 
 def read_yaml(path: Path, model: type[Model], *, what: str, hint: str) -> Model:
@@ -70,7 +80,8 @@ def read_yaml(path: Path, model: type[Model], *, what: str, hint: str) -> Model:
     try:
         return model.model_validate(content)
     except ValidationError as error:
-        raise ConfigError(f"{path}: {_problems(error, model)}.") from error
+        problems = "; ".join(_problem(p, model) for p in error.errors())
+        raise ConfigError(f"{path}: {problems}.") from error
 
 
 class _UniqueKeys(yaml.SafeLoader):
@@ -87,13 +98,17 @@ class _UniqueKeys(yaml.SafeLoader):
         return super().construct_mapping(node, deep=deep)
 
 
-def _problems(error: ValidationError, model: type[BaseModel], *, option: bool = False) -> str:
-    """Format what is wrong with each value, in the words of the command or of the file."""
-    return "; ".join(_problem(problem, model, option=option) for problem in error.errors())
+def describe_problems(error: ValidationError, model: type[BaseModel], within: str) -> list[str]:
+    """What is wrong with single values of a section; nothing if only their combination is."""
+    problems = (problem for problem in error.errors() if problem["loc"])
+    return [_problem(problem, model, within=f"{within}.") for problem in problems]
 
 
-def _problem(problem: Any, model: type[BaseModel], *, option: bool) -> str:
-    place = ".".join(str(part) for part in problem["loc"])
+def _problem(
+    problem: Any, model: type[BaseModel], *, option: bool = False, within: str = ""
+) -> str:
+    """Format what is wrong with a value, in the words of the command or of the file."""
+    place = within + ".".join(str(part) for part in problem["loc"])
     if problem["type"] == "extra_forbidden":
         known = _keys_at(model, problem["loc"][:-1])
         close = difflib.get_close_matches(str(problem["loc"][-1]), known, n=1, cutoff=0.5)

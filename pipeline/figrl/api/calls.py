@@ -2,7 +2,8 @@
 
 Each uses the Dask client it is given, or Dask's current one, or starts a local cluster. Each can be
 interrupted at any moment and called again: finished blocks are kept. The options of each are the
-fields of its model (`IngestOptions`, `EmbedOptions`, `FoldInOptions`), with the same defaults.
+fields of its model (`IngestOptions`, `EmbedOptions`, `FoldInOptions`), with the same defaults;
+those that are not given may be set in ``dask.config``, section ``figrl`` (`figrl.settings`).
 """
 
 from __future__ import annotations
@@ -25,12 +26,14 @@ from figrl.ingestion.options import IngestOptions
 from figrl.learn.spec import EmbedOptions, Representation
 from figrl.serve import embedding as serve
 from figrl.serve.fold_in import FoldInOptions
+from figrl.settings import configured, with_settings
 from figrl.store.graph import Graph
 from figrl.store.layout import PathLike
 from figrl.store.sides import GraphKind, Side
 
 
 @in_python
+@configured(IngestOptions)
 def ingest(
     edges: Edges,
     *,
@@ -112,6 +115,7 @@ def ingest(
 
 
 @in_python
+@configured(EmbedOptions)
 def embed(
     graph: Graph | serve.StoreView | Edges | None = None,
     *,
@@ -195,11 +199,12 @@ def embed(
         session = Session(client, memory_limit, monitor)
         with store_at(store, client) as (place, keep), session.open() as used:
             session = replace(session, client=used)
-            made = ingest_into(graph, place, IngestOptions(), session, keep)
+            made = ingest_into(graph, place, with_settings(IngestOptions, {}), session, keep)
             return embed_graph(place, made, options, session, publish=publish)
 
 
 @in_python
+@configured(FoldInOptions)
 def fold_in(
     store: PathLike | serve.StoreView | serve.Embedding,
     edges: Edges,

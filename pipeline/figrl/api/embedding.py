@@ -25,6 +25,7 @@ from figrl.serve import embedding as serve
 from figrl.serve.compare import Comparison, compare
 from figrl.serve.fold_in import FoldInOptions
 from figrl.serve.neighbors import Among, find_nearest, find_neighbors
+from figrl.settings import configured
 from figrl.store.layout import PathLike, existing_store
 from figrl.store.sides import Side
 
@@ -149,6 +150,7 @@ class Embedding(serve.Embedding):
         return find_neighbors(self, ids, side=side, **asked).to_pandas()
 
     @in_python
+    @configured(FoldInOptions)
     def fold_in(
         self,
         edges: Edges,

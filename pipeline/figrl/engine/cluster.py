@@ -23,11 +23,12 @@ from distributed.comm.addressing import get_address_host_port
 from distributed.deploy.cluster import Cluster
 from distributed.security import Security
 from distributed.system import MEMORY_LIMIT
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
-from figrl.config import Options, read_yaml
+from figrl.config import Options, describe_problems, read_yaml
 from figrl.engine.security import TlsFiles, has_own_certificates, http_routes, private_folder
 from figrl.errors import ConfigError, ResourceError
+from figrl.settings import section
 from figrl.store.places import local_path
 from figrl.units import human_bytes, memory_bytes, parse_memory
 
@@ -131,12 +132,14 @@ class ClusterConfig(Options):
 
 
 def read_cluster_config(file: str | os.PathLike[str] | None = None) -> ClusterConfig:
-    """Read the cluster file that somebody named; without one, it is a local cluster.
+    """Read the cluster file that somebody named.
 
-    A ``cluster.yaml`` that merely lies in the working folder is not read: it could run any code.
+    Without one, the section ``figrl.cluster`` of ``dask.config`` counts, and without that it is a
+    local cluster. A ``cluster.yaml`` that merely lies in the working folder is not read: it could
+    run any code.
     """
     if file is None:
-        return ClusterConfig()
+        return _configured_cluster()
     path = local_path(file)
     hint = "Give one of the sections local, scheduler or custom."
     config = read_yaml(path, ClusterConfig, what="The cluster file", hint=hint)
@@ -144,6 +147,20 @@ def read_cluster_config(file: str | os.PathLike[str] | None = None) -> ClusterCo
         return config
     files = config.security.relative_to(path.absolute().parent)
     return config.model_copy(update={"security": files})
+
+
+def _configured_cluster() -> ClusterConfig:
+    """The cluster of ``dask.config``; relative paths start at the working folder."""
+    try:
+        return ClusterConfig.model_validate(section("cluster", ClusterConfig))
+    except ValidationError as error:
+        where = "figrl.cluster"
+        problems = describe_problems(error, ClusterConfig, where) or [f"{where}: {_reason(error)}"]
+        raise ConfigError(f"dask.config: {'; '.join(problems)}.") from error
+
+
+def _reason(error: ValidationError) -> str:
+    return error.errors()[0]["msg"].removeprefix("Value error, ")
 
 
 @dataclass(frozen=True)

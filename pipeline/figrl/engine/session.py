@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import distributed
 
-from figrl.engine.cluster import ClusterConfig, ClusterMemory, cluster_memory, connect
+from figrl.engine.cluster import ClusterMemory, cluster_memory, connect, read_cluster_config
 from figrl.engine.stage import Monitor, Silent
 from figrl.errors import ConfigError, system_errors_named
 from figrl.units import parse_memory
@@ -18,7 +18,8 @@ from figrl.units import parse_memory
 class Session:
     """A Dask client, a memory limit per worker process, and a monitor.
 
-    Without a client, a call takes Dask's current one, or starts a local cluster.
+    Without a client, a call takes Dask's current one, or the cluster that ``dask.config`` names,
+    or starts a local one.
     """
 
     client: distributed.Client | None = None
@@ -44,7 +45,7 @@ class Session:
 
     @contextmanager
     def open(self) -> Iterator[distributed.Client]:
-        """Yield the session's client, or Dask's current one, or that of a new local cluster.
+        """Yield the session's client, or Dask's current one, or that of a cluster of its own.
 
         What the operating system refuses meanwhile is raised as an error of figrl.
         """
@@ -52,6 +53,8 @@ class Session:
         if client is None:
             with suppress(ValueError):
                 client = distributed.get_client()
-        at_hand = nullcontext(client) if client else connect(ClusterConfig(), self.limit_bytes)
+        at_hand = (
+            nullcontext(client) if client else connect(read_cluster_config(), self.limit_bytes)
+        )
         with system_errors_named(), at_hand as used:
             yield used

@@ -14,6 +14,8 @@ from figrl.store.sides import GraphKind
 class ReadOptions(Options):
     """How files of edges are read, whatever is made of them."""
 
+    null_is_unclear: ClassVar[frozenset[str]] = frozenset({"weight"})
+
     source: str | None = Field(
         None,
         description="Column of one end, or its number in a file without names; default: source, "
@@ -59,6 +61,7 @@ class ReadOptions(Options):
 class IngestOptions(ReadOptions):
     """How edges become a stored graph."""
 
+    section: ClassVar[str] = "ingest"
     added_later: ClassVar[frozenset[str]] = frozenset({"kind", "time", "half_life", "as_of"})
 
     kind: GraphKind = Field(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, field_validator
 
@@ -71,6 +71,14 @@ MAX_REGULARIZATION = 1000
 
 class EmbedOptions(Options):
     """What is learnt. What is left out is as the preset has it."""
+
+    section: ClassVar[str] = "embed"
+    replaces: ClassVar[dict[str, frozenset[str]]] = {
+        "preset": frozenset({*PRESETS["accurate"], "sketch_size", "epsilon"}),
+        "width": frozenset({"sketch_size", "epsilon"}),
+        "sketch_size": frozenset({"width", "epsilon"}),
+        "epsilon": frozenset({"width", "sketch_size"}),
+    }
 
     preset: Literal["accurate", "fast", "paper"] = Field(
         "accurate",

@@ -16,13 +16,14 @@ import yaml
 from pydantic import Field, field_validator
 from pydantic.fields import FieldInfo
 
-from figrl.config import Options, read_yaml, section_model
+from figrl.config import Model, Options, read_yaml, section_model
 from figrl.errors import BadInputError, ConfigError
 from figrl.ingestion.options import IngestOptions
 from figrl.ingestion.sources import find_files
 from figrl.learn.spec import EmbedOptions
 from figrl.nightly.gates import Gates
 from figrl.serve.publish import KeepRuns
+from figrl.settings import with_settings
 from figrl.store.places import local_path
 
 
@@ -96,6 +97,7 @@ def read_reindex_config(path: str | Path) -> ReindexConfig:
             f"{file} is the example as it was printed. Write your own folders into it, at least "
             "'store' and 'sources', and try again. Nothing was done."
         )
+    options = {name: _completed(getattr(config, name)) for name in ("ingest", "embed")}
     folder = file.absolute().parent
     sources = (
         s.model_copy(update={"path": str(folder / local_path(s.path))}) for s in config.sources
@@ -106,7 +108,12 @@ def read_reindex_config(path: str | Path) -> ReindexConfig:
     }
     if config.metrics is not None:
         paths["metrics"] = str(folder / local_path(config.metrics))
-    return config.model_copy(update=paths)
+    return config.model_copy(update=paths | options)
+
+
+def _completed(options: Model) -> Model:
+    """The same options; ``dask.config`` counts where the file says nothing."""
+    return with_settings(type(options), options.model_dump(include=options.model_fields_set))
 
 
 def named_places(path: str | Path) -> tuple[str, str | None] | None:

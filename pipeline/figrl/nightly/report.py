@@ -42,7 +42,8 @@ class Watched:
     def __init__(self, forward: Monitor) -> None:
         self.stages: list[dict[str, Any]] = []
         self._forward = forward
-        self.started, self.advanced, self.note = forward.started, forward.advanced, forward.note
+        self.planned, self.note = forward.planned, forward.note
+        self.started, self.advanced = forward.started, forward.advanced
 
     def finished(self, result: StageResult) -> None:
         """Keep its statistics."""

@@ -42,6 +42,7 @@ _INPUT_COUNTS = ("rows_read", "rows_rejected", "self_loops_dropped", "repeated_e
 class FoldInOptions(ReadOptions):
     """Options of fold-in; ``source`` is the column of new nodes, ``target`` that of known ones."""
 
+    section: ClassVar[str] = "fold_in"
     added_later: ClassVar[frozenset[str]] = frozenset({"side", "ids", "csv_header"})
 
     side: Side | None = Field(
