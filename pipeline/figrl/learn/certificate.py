@@ -46,8 +46,13 @@ def norm_stage(setup: Setup) -> Stage:
 
 
 def _held_rows(setup: Setup) -> int:
-    """Rows of the only column that take no more memory than the operand of a product."""
-    return min(setup.graph.nodes, setup.wide.operand_rows * setup.wide.slice_columns)
+    """Rows of the only column that take no more memory than the operand of a product.
+
+    All threads share the whole column; of parts each has its own.
+    """
+    room = setup.wide.operand_rows * setup.wide.slice_columns
+    nodes = setup.graph.nodes
+    return nodes if room >= nodes else max(room // setup.threads, 1)
 
 
 def norm_block(setup: Setup, block: int) -> Stats:

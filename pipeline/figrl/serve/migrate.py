@@ -16,6 +16,7 @@ from figrl.store import files, migration
 from figrl.store.jobs import recorded_lock
 from figrl.store.layout import FORMAT, PathLike, StorePaths, migrating_path
 from figrl.store.lease import not_in_use
+from figrl.store.places import local_path
 from figrl.units import human_bytes
 
 _BEFORE = {
@@ -42,7 +43,7 @@ def migrate(store: PathLike, monitor: Monitor | None = None) -> dict[str, Any]:
     BadInputError
         If something cannot be migrated; the message names it, and what to do.
     """
-    root, started = Path(store).absolute(), time.perf_counter()
+    root, started = local_path(store).absolute(), time.perf_counter()
     paths, told = StorePaths(root), monitor or Silent()
     if not files.list_prefix(paths.graphs, "*/"):
         raise BadInputError(f"There is no store in {root}: it has no graph.")
