@@ -202,7 +202,10 @@ def _abandoned(paths: StorePaths, days: float) -> list[Path]:
                 gone = _last_change(folder) < oldest
             found += [folder] * gone
         found += files.list_temporary(parent)
-    return found
+    # In the other folders somebody may be writing just now: a cluster, a pin, metrics.
+    parents = (paths.root, paths.root / "logs", *map(paths.run, paths.finished_runs()))
+    left = [path for parent in parents for path in files.list_temporary(parent)]
+    return found + [path for path in left if _last_change(path) < oldest]
 
 
 def _last_change(folder: Path) -> float:
@@ -212,4 +215,6 @@ def _last_change(folder: Path) -> float:
         folder,
         *(path for pattern in patterns for path in files.list_prefix(folder, pattern)),
     ]
-    return max(files.modified_time(place) for place in places if files.exists(place))
+    times = [files.modified_time(place) for place in places if files.exists(place)]
+    # What is gone meanwhile is not left.
+    return max(times, default=float("inf"))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import glob
 import hashlib
+import io
 import json
 import os
 import shutil
@@ -282,10 +283,23 @@ def write_stretch(path: Path, start: int, values: npt.NDArray[Any]) -> None:
 def append_line(path: Path, line: str, *, durable: bool = False) -> None:
     """Append a line to a log; lines of several processes never mix."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with _named(path), path.open("ab", buffering=0) as file:
-        file.write(line.encode() + b"\n")
+    content = line.encode() + b"\n"
+    with _named(path), path.open("a+b", buffering=0) as file:
+        if not _ends_a_line(file):
+            # A process that was killed, or found the disk full, left half a line.
+            content = b"\n" + content
+        while content:
+            content = content[file.write(content) :]
         if durable:
             os.fsync(file.fileno())
+
+
+def _ends_a_line(file: io.FileIO) -> bool:
+    """Whether what is appended next begins a line."""
+    if not file.tell():
+        return True
+    file.seek(-1, os.SEEK_END)
+    return file.read(1) == b"\n"
 
 
 def list_temporary(folder: Path) -> list[Path]:
