@@ -144,6 +144,8 @@ def watch_nothing() -> None:
     """Make clusters without web pages and profiles, which nobody looks at."""
     dask.config.set({f"distributed.{who}.http.routes": [] for who in ("scheduler", "worker")})
     dask.config.set({"distributed.worker.profile.enabled": False})
+    # Nor a log of messages: in one process it holds what the tasks held, with open files.
+    dask.config.set({"distributed.admin.low-level-log-length": 0})
 
 
 class Harness:

@@ -203,8 +203,9 @@ def _abandoned(paths: StorePaths, days: float) -> list[Path]:
             found += [folder] * gone
         found += files.list_temporary(parent)
     # In the other folders somebody may be writing just now: a cluster, a pin, metrics.
-    parents = (paths.root, paths.root / "logs", *map(paths.run, paths.finished_runs()))
-    left = [path for parent in parents for path in files.list_temporary(parent)]
+    left = [*files.list_temporary(paths.root), *files.list_temporary(paths.root / "logs")]
+    for run in paths.finished_runs():
+        left += files.list_temporary(paths.run(run), deep=True)
     return found + [path for path in left if _last_change(path) < oldest]
 
 

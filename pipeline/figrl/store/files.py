@@ -10,7 +10,6 @@ from __future__ import annotations
 import ctypes
 import glob
 import hashlib
-import io
 import json
 import os
 import shutil
@@ -253,8 +252,8 @@ def move(path: Path, target: Path) -> None:
 
 
 def delete_temporary(folder: Path) -> None:
-    """Delete objects directly below a prefix that a killed process left half-written."""
-    for path in list_temporary(folder):
+    """Delete all that killed processes left half-written below a prefix."""
+    for path in list_temporary(folder, deep=True):
         delete(path)
 
 
@@ -285,8 +284,8 @@ def append_line(path: Path, line: str, *, durable: bool = False) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     content = line.encode() + b"\n"
     with _named(path), path.open("a+b", buffering=0) as file:
-        if not _ends_a_line(file):
-            # A process that was killed, or found the disk full, left half a line.
+        # A process that was killed, or found the disk full, may have left half a line.
+        if file.tell() and file.seek(-1, os.SEEK_END) >= 0 and file.read(1) != b"\n":
             content = b"\n" + content
         while content:
             content = content[file.write(content) :]
@@ -294,17 +293,16 @@ def append_line(path: Path, line: str, *, durable: bool = False) -> None:
             os.fsync(file.fileno())
 
 
-def _ends_a_line(file: io.FileIO) -> bool:
-    """Whether what is appended next begins a line."""
-    if not file.tell():
-        return True
-    file.seek(-1, os.SEEK_END)
-    return file.read(1) == b"\n"
-
-
-def list_temporary(folder: Path) -> list[Path]:
-    """What killed processes left directly below a prefix: objects half written or half deleted."""
-    return sorted(folder.glob(".*.tmp"))
+def list_temporary(folder: Path, *, deep: bool = False) -> list[Path]:
+    """What killed processes left below a prefix, or directly: half written or half deleted."""
+    found: list[Path] = []
+    # Other jobs may delete folders meanwhile, which a walk does not mind.
+    for root, folders, names in os.walk(folder):
+        every = (*folders, *names)
+        found += [Path(root, name) for name in every if name[0] == "." and name.endswith(".tmp")]
+        if not deep:
+            break
+    return sorted(found)
 
 
 def delete_left_beside(path: Path) -> None:
