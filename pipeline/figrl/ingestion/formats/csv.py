@@ -32,6 +32,8 @@ from figrl.ingestion.texts import is_number
 _BLOCK_BYTES = 4 << 20
 _HEAD_ROWS = 200
 _LINE_END = re.compile(rb"[\r\n]")
+_BLANKS = " \t\r\n"
+"""Of which an empty line may consist; other white space is text."""
 
 
 def sniff(path: str, options: IngestOptions) -> Head:
@@ -154,7 +156,7 @@ def read(piece: Piece) -> Iterator[RawBatch]:
 
     def skip(row: pa.csv.InvalidRow) -> str:
         skipped.append(row.number)
-        if row.text.strip():
+        if row.text.strip(_BLANKS):
             reason = f"has {row.actual_columns} columns instead of {row.expected_columns}"
             malformed.append((row.number, row.text, reason))
         return "skip"
