@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
 import sys
 import threading
 import time
+import weakref
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import dask
@@ -201,6 +204,20 @@ def test_after_an_error_no_block_is_at_work(client, tmp_path, out):
         lambda: set(client.run_on_scheduler(_states, "mixed")) <= {"erred"}, "the rest is forgotten"
     )
     assert {path.stem for path in out.glob("*.began")} == began
+
+
+def test_an_error_that_was_caught_keeps_nothing_of_its_caller(client):
+    class Opened:
+        """Something that a job has open, such as a run."""
+
+    def fail() -> weakref.ref[Opened]:
+        opened = Opened()
+        with suppress(OSError, FigrlError):
+            map_on_workers(client, os.stat, [("/nowhere",)])
+        return weakref.ref(opened)
+
+    opened = fail()
+    wait_until(lambda: gc.collect() >= 0 and opened() is None, "it is closed")
 
 
 def test_a_job_waits_for_blocks_of_one_that_was_killed(client, tmp_path, out):

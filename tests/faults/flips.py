@@ -1,7 +1,7 @@
 """Damage to a small store, one file at a time: what verify finds, and what every call then does.
 
 Beyond CI: ``python -m tests.faults.flips --count 10000`` flips that many bits, chosen at random
-over all files.
+over all files; some of the flips are met by export and fold-in too, and some are repaired.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ from figrl.errors import FigrlError
 from figrl.serve.fold_in import FoldInOptions
 from figrl.serve.index import build_index
 from figrl.serve.overlay_update import run_fold_publish
+from figrl.serve.repair import run_repair
+from figrl.store.layout import store_paths
 from tests.conftest import running
 from tests.reference import write_edges
 
@@ -79,21 +81,62 @@ class Small:
         found = (path for path in self.store.rglob("*") if path.parent.name != "logs")
         return sorted(p for p in found if p.is_file() and not p.name.startswith("."))
 
+    def repaired(self, change: bytes, path: Path) -> tuple[str, list[str]]:
+        """Put something else in place of a file and repair the store: how it ended, and problems.
+
+        The store is as it was after that.
+        """
+        before = {file: file.read_bytes() for file in self.files()}
+        with _replaced(path, change):
+            report = run_repair(store_paths(self.store), Session(self.client))
+            left = report["damaged"]
+            found = [f"{one['file']} is left" for one in left if "cannot" not in one]
+            if not left:
+                after = {file: file.read_bytes() for file in self.files()}
+                found += self._other_bytes(before, after)
+                found += [f"{one} after it" for one in self.wrong_calls(jobs=False)]
+            for file in {*self.files()} - before.keys():
+                file.unlink()
+            for file, content in before.items():
+                if not file.exists() or file.read_bytes() != content:
+                    file.parent.mkdir(parents=True, exist_ok=True)
+                    file.write_bytes(content)
+        return ("said that it cannot" if left else "repaired"), found
+
+    def _other_bytes(self, before: dict[Path, bytes], after: dict[Path, bytes]) -> list[str]:
+        """Files that were not restored.
+
+        Those that say when something happened say it anew; clusters are found again when somebody
+        asks for them.
+        """
+        [overlay] = self.store.glob("runs/*/overlay/*/manifest.json")
+        dated = {overlay, self.store / "history.jsonl", self.store / "attempt.json"}
+        there = before.keys() & after.keys()
+        other = {file for file in there - dated if before[file] != after[file]}
+        other |= {file for file in before.keys() ^ after.keys() if file.parent.name != "clusters"}
+        return [f"{file} is not the same" for file in other]
+
     def problems(self, change: bytes | None, path: Path, *, jobs: bool = False) -> list[str]:
         """Put something else in place of a file: what is not as it should be? Put it back."""
         found = []
         with _replaced(path, change):
             if not figrl.verify(self.store)["damaged"]:
                 found.append("verify found nothing")
-            for name, call in self.calls(jobs=jobs).items():
-                try:
-                    if not _same(call(), self.expected[name]):
-                        found.append(f"{name} gave something else")
-                except FigrlError as error:
-                    if error.exit_code != 3:
-                        found.append(f"{name} ended with {error.exit_code}: {error}")
-                except Exception as error:
-                    found.append(f"{name} raised {type(error).__name__}: {error}")
+            found += self.wrong_calls(jobs=jobs)
+        return found
+
+    def wrong_calls(self, *, jobs: bool) -> list[str]:
+        """Calls that neither give what they should, nor say that the store is damaged."""
+        found = []
+        for name, call in self.calls(jobs=jobs).items():
+            try:
+                if not _same(call(), self.expected[name]):
+                    found.append(f"{name} gave something else")
+            except FigrlError as error:
+                if error.exit_code != 3:
+                    found.append(f"{name} ended with {error.exit_code}: {error}")
+            except Exception as error:
+                found.append(f"{name} raised {type(error).__name__}: {error}")
         return found
 
 
@@ -148,6 +191,7 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs-every", type=int, default=100, help="export and fold-in too")
+    parser.add_argument("--repair-every", type=int, default=100)
     options = parser.parse_args()
     choose, counts = random.Random(options.seed), Counter[str]()
     with tempfile.TemporaryDirectory() as folder, running(1, 1) as client:
@@ -159,9 +203,16 @@ def main() -> None:
             bit = choose.randrange(size)
             jobs = number % options.jobs_every == 0
             problems = small.problems(flipped(path, bit), path, jobs=jobs)
-            counts.update(flips=1, with_jobs=jobs, silent=bool(problems))
+            counts.update({"flips": 1, "with jobs": jobs})
+            if number % options.repair_every == 0:
+                ended, more = small.repaired(flipped(path, bit), path)
+                counts[ended] += 1
+                problems += more
+            counts.update(wrong=bool(problems))
             for problem in problems:
                 sys.stdout.write(f"{path.relative_to(small.store)}, bit {bit}: {problem}\n")
+            if number % 100 == 0:
+                sys.stderr.write(f"{dict(counts)}\n")
     sys.stdout.write(f"{dict(counts)}\n")
 
 

@@ -17,7 +17,6 @@ import tempfile
 from collections import Counter
 from contextlib import suppress
 from copy import deepcopy
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -39,64 +38,21 @@ from figrl.serve.embedding import Embedding, open_store
 from figrl.serve.overlay import kept_edges, open_overlay
 from figrl.serve.publish import PUBLICATIONS, KeepRuns, history, is_pinned
 from figrl.serve.verify import verify
-from figrl.store.layout import store_paths
+from figrl.store.layout import read_manifest, store_paths
 from tests.faults import store_jobs as jobs
-from tests.faults.every_call import Calls
-from tests.faults.store_jobs import ARRIVALS, GRAPHS, NEW, OPTIONS, Expected, Job, Place, Vectors
-
-
-@dataclass
-class Run:
-    """What the model knows of a run."""
-
-    graph: int
-    options: int
-    kept: frozenset[int] = frozenset()
-    """Arrivals whose edges are kept with it."""
-
-    served: frozenset[int] = frozenset()
-    """Arrivals whose nodes are served with it."""
-
-    pinned: bool = False
-
-
-@dataclass
-class Model:
-    """What is in a store."""
-
-    latest: int | None = None
-    current: str | None = None
-    published: list[str] = field(default_factory=list)
-    runs: dict[str, Run] = field(default_factory=dict)
-
-    def publish(self, name: str) -> None:
-        """Make a run the published one."""
-        if self.current not in (None, name):
-            self.runs[name].kept |= self.runs[self.current or ""].kept
-        self.current = name
-        self.note_published()
-
-    def note_published(self) -> None:
-        """Record what is published, unless it is recorded."""
-        if self.current is not None and self.published[-1:] != [self.current]:
-            self.published.append(self.current)
-
-
-def check_between(before: Model, found: Model, after: Model) -> None:
-    """Check what a job left that did not come to its end."""
-    assert found.latest in (before.latest, after.latest)
-    assert found.current in (before.current, after.current)
-    there, wanted = len(before.published), len(found.published)
-    assert found.published[:there] == before.published
-    assert found.published == after.published[:wanted]
-    assert before.runs.keys() & after.runs.keys() <= found.runs.keys()
-    assert found.runs.keys() <= before.runs.keys() | after.runs.keys()
-    for name, run in found.runs.items():
-        old, new = before.runs.get(name, run), after.runs.get(name, run)
-        assert (run.graph, run.options) in ((old.graph, old.options), (new.graph, new.options))
-        assert old.kept <= run.kept <= new.kept
-        assert run.served in (old.served, new.served)
-        assert run.pinned in (old.pinned, new.pinned)
+from tests.faults.every_call import Calls, draw_nothing, watch_nothing
+from tests.faults.model import Model, Run, check_between
+from tests.faults.store_jobs import (
+    ARRIVALS,
+    GRAPHS,
+    NEW,
+    NIGHTS_KEPT,
+    OPTIONS,
+    Expected,
+    Job,
+    Place,
+    Vectors,
+)
 
 
 class World:
@@ -110,6 +66,7 @@ class World:
         self.counts: Counter[str] = Counter()
         self.expected = Expected(folder, client)
         self.expected.learn_all()
+        draw_nothing()
         self.disk = Calls(folder / "examples", None, 0)
         self.disk.install()
 
@@ -137,6 +94,8 @@ class StoreMachine(RuleBasedStateMachine):
     """Jobs on one store, and the model of it."""
 
     world: World
+    readers_elsewhere = False
+    """Whether other processes read the store, so that runs may stay longer."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -151,6 +110,8 @@ class StoreMachine(RuleBasedStateMachine):
         """Run a job and compare the store with the model; whether the job was done."""
         counts, before = self.world.counts, self.model
         counts["jobs"] += 1
+        counts[job.func.__name__] += 1
+        self.world.disk.arm(None, 0)
         done = self._run(job, fault)
         if not done:
             counts[fault.kind] += 1
@@ -163,6 +124,9 @@ class StoreMachine(RuleBasedStateMachine):
                 job(self.world.client)
         if done:
             found = self.observe()
+            if self.readers_elsewhere:
+                there = before.runs.keys() & found.runs.keys() - after.runs.keys()
+                after.runs |= {name: before.runs[name] for name in there}
             assert found == after, f"{found} is not {after}"
             self.model = after
         self._check_published()
@@ -193,7 +157,9 @@ class StoreMachine(RuleBasedStateMachine):
         names = {name: key for key, name in expected.runs.items()}
         latest = paths.latest_graph()
         found = Model(None if latest is None else expected.graphs[latest], paths.current_run())
-        found.published = [event["run"] for event in history(paths, *PUBLICATIONS)]
+        events = history(paths, *PUBLICATIONS)
+        found.published = [event["run"] for event in events]
+        found.by_reindex = any(event.get("by") == "reindex" for event in events)
         for name in paths.finished_runs():
             overlay = open_overlay(paths.run(name))
             served = [] if overlay is None else overlay.facts["files"]
@@ -202,6 +168,7 @@ class StoreMachine(RuleBasedStateMachine):
                 kept=_arrivals([path.name for path in kept_edges(paths.run(name))]),
                 served=_arrivals(served),
                 pinned=is_pinned(paths, name),
+                night="night" in read_manifest(paths.run(name)),
             )
             if overlay is not None:
                 overlay.lease.release()
@@ -238,11 +205,44 @@ class StoreMachine(RuleBasedStateMachine):
         """Learn a run of the graph that was ingested last."""
         after = deepcopy(self.model)
         assert after.latest is not None
-        name = self.world.expected.runs[after.latest, options]
-        after.runs.setdefault(name, Run(after.latest, options))
-        if publish:
+        name, gated = self.world.expected.runs[after.latest, options], publish and after.gated
+        run = Run(after.latest, options, night=gated)
+        if not gated:
+            after.learn(name, run)
+        if publish and not gated:
             after.publish(name)
+        if gated:
+            self._publish_by_night(after, name, run)
         self.do(partial(jobs.learn, self.place, options, publish), after, fault)
+
+    @rule(
+        number=st.sampled_from(list(GRAPHS)),
+        options=st.integers(0, len(OPTIONS) - 1),
+        fault=_FAULTS,
+    )
+    def night(self, number: int, options: int, fault: Fault) -> None:
+        """Bring the published run up to date with a graph."""
+        after = deepcopy(self.model)
+        name = self.world.expected.runs[number, options]
+        after.note_published()
+        after.by_reindex |= not self._is_up_to_date(after, name) and after.published[-1:] != [name]
+        if self._is_up_to_date(after, name):
+            after.retire(NIGHTS_KEPT, self._read())
+        else:
+            self._publish_by_night(after, name, Run(number, options, night=True))
+        self.do(partial(jobs.run_night, self.place, number, options), after, fault)
+
+    def _publish_by_night(self, after: Model, name: str, run: Run) -> None:
+        after.note_published()
+        if not self._is_up_to_date(after, name):
+            after.publish_by_night(name, run, NIGHTS_KEPT, self._read())
+
+    @staticmethod
+    def _is_up_to_date(model: Model, name: str) -> bool:
+        return model.current == name and model.runs[name].night
+
+    def _read(self) -> str | None:
+        return self.reader[0].run if self.reader else None
 
     @precondition(lambda self: self.model.runs)
     @rule(pick=_PICK, fault=_FAULTS)
@@ -282,10 +282,7 @@ class StoreMachine(RuleBasedStateMachine):
     def retire(self, keep: int, fault: Fault) -> None:
         """Delete what is neither among the last publications, pinned nor being read."""
         after = deepcopy(self.model)
-        last = [run for run in dict.fromkeys(reversed(after.published)) if run in after.runs]
-        read = self.reader[0].run if self.reader else None
-        kept = {*last[:keep], after.current, read}
-        after.runs = {name: run for name, run in after.runs.items() if name in kept or run.pinned}
+        after.retire(keep, self._read())
         self.do(partial(jobs.retire_runs, self.place, KeepRuns(runs=keep)), after, fault)
 
     @precondition(lambda self: self.model.current is not None)
@@ -350,16 +347,25 @@ class StoreMachine(RuleBasedStateMachine):
             _close(run)
             self.reader = None
 
+    def check_whole(self) -> None:
+        """Find nothing damaged."""
+        assert verify(self.place.store)["damaged"] == []
+
+    def check_tidy(self) -> None:
+        """Find nothing left when the last jobs are tidied up."""
+        keep = KeepRuns(runs=9, unfinished_days=0)
+        jobs.retire_runs(self.place, keep, self.world.client)
+        paths = store_paths(self.place.store)
+        assert {path.name for path in paths.runs.glob("*")} <= self.model.runs.keys()
+        assert list(paths.work.glob("*")) == []
+        assert list(self.place.store.rglob(".*.tmp")) == []
+
     def teardown(self) -> None:
-        """Find nothing damaged, and nothing left when the last jobs are tidied up."""
+        """Check what is left of the store, and delete it."""
         if sys.exc_info()[0] is None and self.model.latest is not None:
             self.close_reader()
-            assert verify(self.place.store)["damaged"] == []
-            keep = KeepRuns(runs=9, unfinished_days=0)
-            jobs.retire_runs(self.place, keep, self.world.client)
-            paths = store_paths(self.place.store)
-            assert {path.name for path in paths.runs.glob("*")} <= self.model.runs.keys()
-            assert list(paths.work.glob("*")) == []
+            self.check_whole()
+            self.check_tidy()
         with suppress(OSError):
             shutil.rmtree(self.place.folder)
 
@@ -387,6 +393,7 @@ def run_machine(examples: int, steps: int, *, fixed: bool) -> Counter[str]:
         suppress_health_check=list(HealthCheck),
     )
     with tempfile.TemporaryDirectory(prefix="figrl-machine-") as name:
+        watch_nothing()
         with jobs.in_process_client(Path(name)) as client:
             world = World(Path(name), client)
             machine: Any = type("Machine", (StoreMachine,), {"world": world})

@@ -7,8 +7,9 @@ import multiprocessing
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,17 @@ import pyarrow as pa
 
 from figrl import embed, export, fold_in, ingest
 from figrl.engine.session import Session
+from figrl.ingestion.options import IngestOptions
+from figrl.learn.spec import EmbedOptions
+from figrl.nightly.config import ReindexConfig, Source
+from figrl.nightly.gates import Gates
+from figrl.nightly.reindex import run_reindex
 from figrl.serve.embedding import Embedding, open_store
 from figrl.serve.fold_in import FoldInOptions
 from figrl.serve.overlay_update import run_fold_publish
 from figrl.serve.publish import KeepRuns, pin, retire, roll_back
 from figrl.store.layout import store_paths
-from tests.faults.every_call import Calls
+from tests.faults.every_call import Calls, draw_nothing, watch_nothing
 from tests.reference import write_edges
 
 GRAPHS = {0: 24, 1: 40, 2: 60}
@@ -38,10 +44,14 @@ OPTIONS: tuple[dict[str, Any], ...] = (
     {"dim": 4, "preset": "paper", "sketch_size": 8, "seed": 1},
 )
 
+NIGHTS_KEPT = 3
+"""Publications that a night keeps."""
+
 Vectors = dict[int, bytes]
 """Vectors by id."""
 
-Job = Callable[[distributed.Client], Any]
+Job = partial[Any]
+"""A function of this file with all arguments but the last, the client."""
 
 _SECONDS = 300.0
 
@@ -96,6 +106,20 @@ def ingest_graph(place: Place, number: int, client: distributed.Client) -> None:
 def learn(place: Place, options: int, publish: bool, client: distributed.Client) -> None:
     """Learn a run of the graph that was ingested last."""
     embed(place.store, publish=publish, client=client, **OPTIONS[options])
+
+
+def run_night(place: Place, number: int, options: int, client: distributed.Client) -> None:
+    """Bring the published run up to date with a graph, through gates that let all pass."""
+    config = ReindexConfig(
+        store=str(place.store),
+        sources=(Source(path=str(place.graph(number))),),
+        ingest=IngestOptions(block_rows=16),
+        embed=EmbedOptions(**OPTIONS[options]),
+        align=False,
+        gates=Gates(**dict.fromkeys(Gates.model_fields)),
+        keep=KeepRuns(runs=NIGHTS_KEPT),
+    )
+    run_reindex(config, Session(client), publish_anyway=True)
 
 
 def publish_again(place: Place, run: str | None, _: distributed.Client) -> None:
@@ -197,7 +221,8 @@ class Expected:
 def run_killed(job: Job, place: Place, scratch: Path, touches: int) -> bool:
     """Run a job in a process that is killed at a touch of the disk; whether it was done before."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__])
+    # What is loaded here, the children need not load.
+    context.set_forkserver_preload([name for name in sys.modules if name != "__main__"])
     child = context.Process(target=_run_and_die, args=(job, place, scratch, touches))
     child.start()
     child.join(_SECONDS)
@@ -211,6 +236,8 @@ def run_killed(job: Job, place: Place, scratch: Path, touches: int) -> bool:
 def _run_and_die(job: Job, place: Place, scratch: Path, touches: int) -> None:
     code = 1
     try:
+        draw_nothing()
+        watch_nothing()
         Calls(place.folder, "is killed", touches).install()
         job(in_process_client(scratch))
         code = 0

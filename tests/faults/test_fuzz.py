@@ -11,7 +11,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from figrl.config import make_options
@@ -105,6 +105,7 @@ def test_any_bytes_as_text(tmp_path: Path, content: bytes, options: dict[str, An
 
 @fuzz
 @given(content=_BYTES, options=_OPTIONS, form=st.sampled_from(["csv", "tsv"]))
+@example(content=b"source,target\n\x0b\n", options={}, form="csv")
 def test_any_bytes_as_csv(
     tmp_path: Path, content: bytes, options: dict[str, Any], form: str
 ) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.machine import Model, Run, check_between
+from tests.faults.model import Model, Run, check_between
 
 
 def test_a_store_does_what_a_dictionary_says() -> None:

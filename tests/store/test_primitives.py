@@ -13,9 +13,11 @@ import pytest
 from figrl.store.files import (
     atomic_write,
     delete,
+    delete_temporary,
     exists,
     get,
     list_prefix,
+    list_temporary,
     modified_time,
     put,
 )
@@ -97,6 +99,17 @@ def test_a_list_leaves_hidden_names_out(tmp_path):
     with atomic_write(tmp_path / "e.json") as aside:
         aside.touch()
         assert [path.name for path in list_prefix(tmp_path, "*.json")] == ["a.json", "b.json"]
+
+
+def test_what_was_left_half_written_is_deleted_wherever_it_is(tmp_path):
+    kept = tmp_path / "array" / "c" / "0"
+    for path in (kept, kept.with_name(".0.12345678.tmp"), tmp_path / ".a.12345678.tmp" / "b"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    assert list_temporary(tmp_path) == [tmp_path / ".a.12345678.tmp"]
+    delete_temporary(tmp_path)
+    assert list_temporary(tmp_path, deep=True) == []
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [kept]
 
 
 def test_a_prefix_is_deleted_in_one_step(tmp_path):

@@ -287,6 +287,10 @@ def _outcome(future: distributed.Future[Any], stage_name: str) -> Any:
         ) from error
     except (FutureCancelledError, CommClosedError) as error:
         raise _cluster_lost(f"during stage '{stage_name}'", error) from error
+    finally:
+        # A client keeps the error of a future, an error its traceback, and that all that callers
+        # have open: with a run that is read, the lease that keeps it from being deleted.
+        future.release()
 
 
 @contextmanager

@@ -202,7 +202,11 @@ def _abandoned(paths: StorePaths, days: float) -> list[Path]:
                 gone = _last_change(folder) < oldest
             found += [folder] * gone
         found += files.list_temporary(parent)
-    return found
+    # In the other folders somebody may be writing just now: a cluster, a pin, metrics.
+    left = [*files.list_temporary(paths.root), *files.list_temporary(paths.root / "logs")]
+    for run in paths.finished_runs():
+        left += files.list_temporary(paths.run(run), deep=True)
+    return found + [path for path in left if _last_change(path) < oldest]
 
 
 def _last_change(folder: Path) -> float:
@@ -212,4 +216,6 @@ def _last_change(folder: Path) -> float:
         folder,
         *(path for pattern in patterns for path in files.list_prefix(folder, pattern)),
     ]
-    return max(files.modified_time(place) for place in places if files.exists(place))
+    times = [files.modified_time(place) for place in places if files.exists(place)]
+    # What is gone meanwhile is not left.
+    return max(times, default=float("inf"))

@@ -20,7 +20,7 @@ from figrl.serve.align import align_stages, replace_rotated
 from figrl.serve.attempts import attempt
 from figrl.serve.embedding import Embedding
 from figrl.serve.publish import is_reindexed, publish_run
-from figrl.store.files import delete, delete_temporary, exists, free_bytes, size_bytes
+from figrl.store.files import delete, exists, free_bytes, size_bytes
 from figrl.store.graph import Graph, open_graph
 from figrl.store.layout import PathLike, StorePaths, existing_store, read_manifest, write_manifest
 
@@ -106,7 +106,6 @@ def learn_run(
             rotated = plan.setup.spec.directions
             manifest |= runner.run(align_stages(folder, graph, reference, chunk_rows, rotated))
             replace_rotated(folder)
-        delete_temporary(folder)
         write_manifest(folder, {**manifest, **(facts or {}), **runner.describe()})
     elif config.keep_sketch and not exists(folder / "sketch"):
         session.monitor.note(

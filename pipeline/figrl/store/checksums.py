@@ -169,12 +169,26 @@ def unsealed_json(content: bytes, *, inside: str | None = None) -> dict[str, Any
     """Read what `sealed_json` made; `WrongContentError` if it was changed since."""
     value = json.loads(content)
     holder = value if inside is None else value[inside]
-    if not isinstance(holder, dict) or "checksum" not in holder:
+    stored = holder.pop("checksum", None) if isinstance(holder, dict) else None
+    if not isinstance(stored, str):
         raise WrongContentError("has no checksum")
-    del holder["checksum"]
-    if sealed_json(value, inside=inside) != content:
+    if f"{crc32c(_without_checksum(content, stored, inside)):08x}" != stored:
         raise WrongContentError("does not match its checksum")
     return dict(value)
+
+
+def _without_checksum(content: bytes, stored: str, inside: str | None) -> bytes:
+    """The text that `sealed_json` made a checksum of: quicker than to write the object again."""
+    margin = " " if inside is None else "  "
+    before, line, after = content.partition(f'\n{margin}"checksum": "{stored}"'.encode())
+    if not line:
+        raise WrongContentError("does not match its checksum")
+    if after.startswith(b","):
+        return before + after[1:]
+    if before.endswith(b","):
+        return before[:-1] + after
+    # It was an object without anything else.
+    return before + after.lstrip()
 
 
 def _json(value: Any) -> bytes:

@@ -256,8 +256,8 @@ def move(path: Path, target: Path) -> None:
 
 
 def delete_temporary(folder: Path) -> None:
-    """Delete objects directly below a prefix that a killed process left half-written."""
-    for path in list_temporary(folder):
+    """Delete all that killed processes left half-written below a prefix."""
+    for path in list_temporary(folder, deep=True):
         delete(path)
 
 
@@ -300,9 +300,16 @@ def append_line(path: Path, line: str, *, durable: bool = False) -> None:
             os.fsync(file.fileno())
 
 
-def list_temporary(folder: Path) -> list[Path]:
-    """What killed processes left directly below a prefix: objects half written or half deleted."""
-    return sorted(folder.glob(".*.tmp"))
+def list_temporary(folder: Path, *, deep: bool = False) -> list[Path]:
+    """What killed processes left below a prefix, or directly: half written or half deleted."""
+    found: list[Path] = []
+    # Other jobs may delete folders meanwhile, which a walk does not mind.
+    for root, folders, names in os.walk(folder):
+        every = (*folders, *names)
+        found += [Path(root, name) for name in every if name[0] == "." and name.endswith(".tmp")]
+        if not deep:
+            break
+    return sorted(found)
 
 
 def delete_left_beside(path: Path) -> None:

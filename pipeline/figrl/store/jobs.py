@@ -41,16 +41,17 @@ def recorded_lock(root: Path, job: str) -> Iterator[Lock]:
         except StoreInUseError as error:
             record_failure(root, job, error, started=started)
             raise
-        if lock.killed is not None:
+        if lock.killed is not None and not _is_told(lock.killed, read_records(_path(root))[0]):
             record_job(root, _killed(lock.killed))
         _shorten(_path(root))
         try:
             yield lock
         except BaseException as error:
-            record_failure(root, job, error, started=started, **lock.facts)
+            record_failure(root, job, error, started=lock.since, **lock.facts)
             raise
         facts = {"result": "done", "reason": None, "exit_code": 0, **lock.facts}
-        record_job(root, {"job": job, "started": started, "ended": round(time.time(), 3), **facts})
+        times = {"started": lock.since, "ended": round(time.time(), 3)}
+        record_job(root, {"job": job, **times, **facts})
 
 
 def record_failure(
@@ -95,9 +96,10 @@ def _shorten(path: Path) -> None:
 
 def last_jobs(root: Path, count: int) -> list[dict[str, Any]]:
     """The last jobs of a store, oldest first; last the one that runs, or was killed."""
+    # In this order: a job that ends in between is told of twice, and that can be seen.
     owner = current_owner(root)
     ended, _ = read_records(_path(root))
-    if owner is not None:
+    if owner is not None and not _is_told(owner, ended):
         state = owner["state"]
         now = {**_killed(owner), "result": "running", "ended": None, "reason": None}
         ended.append(now if state == "alive" else _killed(owner, certain=state == "dead"))
@@ -114,12 +116,18 @@ def current_owner(root: Path) -> dict[str, Any] | None:
     return None
 
 
+def _is_told(owner: dict[str, Any], ended: list[dict[str, Any]]) -> bool:
+    """Whether an owner recorded its end, and was killed before it released the lock."""
+    known = owner["purpose"], owner["since"]
+    return known in ((job.get("job"), job.get("started")) for job in ended)
+
+
 def owner_state(owner: dict[str, Any]) -> OwnerState:
     """Whether the process that owns a lock lives; one on another machine may only be silent."""
-    host, _, number = str(owner.get("process", "")).rpartition(":")
+    host, _, number = owner["process"].rpartition(":")
     if host == os.uname().nodename and number.isdigit():
         return "alive" if _process_lives(int(number), owner.get("since")) else "dead"
-    silent = time.time() - float(owner.get("beat", 0.0))
+    silent = time.time() - owner["beat"]
     return "silent" if silent > DEAD_AFTER_SECONDS else "alive"
 
 
@@ -137,11 +145,12 @@ def _process_lives(number: int, since: float | None) -> bool:
 
 def _killed(owner: dict[str, Any], *, certain: bool = True) -> dict[str, Any]:
     """A job that ended without a word, told by the owner that it left."""
-    process = owner.get("process", "unknown")
     what = "was killed" if certain else "is silent, and most likely was killed"
-    reason = f"Process {process} {what}. Finished blocks are kept: run the same command again."
-    times = {"started": owner.get("since"), "ended": owner.get("beat")}
-    job = {"job": owner.get("purpose", "unknown"), **times, **owner.get("facts", {})}
+    reason = (
+        f"Process {owner['process']} {what}. Finished blocks are kept: run the same command again."
+    )
+    times = {"started": owner["since"], "ended": owner["beat"]}
+    job = {"job": owner["purpose"], **times, **owner["facts"]}
     return {**job, "result": "killed", "reason": reason, "exit_code": None}
 
 

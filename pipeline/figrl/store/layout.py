@@ -26,6 +26,7 @@ from figrl.errors import BadInputError, ConfigError, DamagedError
 from figrl.store.checksums import damage_reported, damaged, unsealed_json
 from figrl.store.contents import list_contents
 from figrl.store.files import (
+    delete_temporary,
     exists,
     get,
     list_prefix,
@@ -205,7 +206,11 @@ def _check_format(folder: Path, content: bytes) -> None:
 
 
 def write_manifest(folder: Path, manifest: dict[str, Any]) -> None:
-    """Write the manifest, which makes the folder complete, when all else is on disk."""
+    """Write the manifest, which makes the folder complete, when all else is on disk.
+
+    What killed processes left in the folder is deleted.
+    """
+    delete_temporary(folder)
     contents = list_contents(folder)
     make_durable(folder)
     whole = {"format": FORMAT, **manifest, "contents": contents}

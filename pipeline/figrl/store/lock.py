@@ -28,6 +28,14 @@ DEAD_AFTER_SECONDS = 60.0
 
 _POLL_SECONDS = 0.5
 
+_OWNER: dict[str, Any] = {
+    "purpose": str,
+    "process": str,
+    "token": str,
+    "since": int | float,
+    "beat": int | float,
+}
+
 
 def process_name() -> str:
     """Host and process id: a name that is unique across machines."""
@@ -58,6 +66,7 @@ class Lock:
 
     owner: Path
     token: str
+    since: float
     killed: dict[str, Any] | None = None
     """The job that held it before, and did not release it."""
     facts: dict[str, Any] = field(default_factory=dict)
@@ -107,8 +116,8 @@ def locked(root: Path, purpose: str) -> Iterator[Lock]:
                 "ended, or end it, and try again."
             )
         # While it was waited for, a job on another machine may have ended well.
-        lock = Lock(owner, uuid.uuid4().hex, killed=_read_owner(owner))
         now = round(time.time(), 3)
+        lock = Lock(owner, uuid.uuid4().hex, now, killed=_read_owner(owner))
         facts = {"purpose": purpose, "process": process_name(), "token": lock.token, "since": now}
 
         def beat() -> None:
@@ -132,7 +141,7 @@ def _lives_elsewhere(path: Path, owner: dict[str, Any]) -> bool:
     Most likely that job is dead: wait for a heartbeat, or for enough silence. Clocks are not
     compared, because those of two machines differ.
     """
-    if str(owner.get("process", "")).rpartition(":")[0] == os.uname().nodename:
+    if owner["process"].rpartition(":")[0] == os.uname().nodename:
         return False
     deadline = time.monotonic() + DEAD_AFTER_SECONDS
     while time.monotonic() < deadline:
@@ -146,9 +155,14 @@ def _lives_elsewhere(path: Path, owner: dict[str, Any]) -> bool:
 
 
 def _read_owner(path: Path) -> dict[str, Any] | None:
+    """What is said of the owner; None if nothing is, or nothing that can be understood."""
     with suppress(OSError, ValueError):
         found = read_json(path)
-        return found if isinstance(found, dict) else None
+        if isinstance(found, dict) and all(
+            isinstance(found.get(name), kind) for name, kind in _OWNER.items()
+        ):
+            facts = found.get("facts")
+            return {**found, "facts": facts if isinstance(facts, dict) else {}}
     return None
 
 
@@ -159,12 +173,11 @@ def owner_of(root: Path) -> dict[str, Any] | None:
 
 def describe_owner(owner: dict[str, Any] | None) -> str:
     """Purpose, process and heartbeat of an owner, for people."""
-    try:
-        if owner is None:
-            return "another job"
-        text = f"'{owner['purpose']}' (process {owner['process']}"
-        running = human_seconds(max(time.time() - owner["since"], 0.0))
-        silent = human_seconds(max(time.time() - owner["beat"], 0.0))
-    except (KeyError, TypeError):
+    if owner is None:
         return "another job"
-    return f"{text}, running for {running}, last heartbeat {silent} ago)"
+    running = human_seconds(max(time.time() - owner["since"], 0.0))
+    silent = human_seconds(max(time.time() - owner["beat"], 0.0))
+    return (
+        f"'{owner['purpose']}' (process {owner['process']}, running for {running}, "
+        f"last heartbeat {silent} ago)"
+    )

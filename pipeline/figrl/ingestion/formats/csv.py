@@ -37,6 +37,9 @@ _HEAD_ROWS = 200
 _LINE_END = re.compile(rb"[\r\n]")
 _QUOTED = re.compile(rb'"[^"]*"')
 
+_BLANKS = " \t\r\n"
+"""Of which an empty line may consist; other white space is text."""
+
 
 def sniff(path: str, options: IngestOptions) -> Head:
     """Read the first rows; the first of them is a header unless it looks like an edge."""
@@ -166,7 +169,7 @@ def read(piece: Piece) -> Iterator[RawBatch]:
 
     def skip(row: pa.csv.InvalidRow) -> str:
         skipped.append(row.number)
-        if row.text.strip():
+        if row.text.strip(_BLANKS):
             reason = f"has {row.actual_columns} columns instead of {row.expected_columns}"
             malformed.append((row.number, row.text, reason))
         return "skip"
