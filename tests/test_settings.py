@@ -77,6 +77,7 @@ def asked(monkeypatch):
     for job in (embed_job, fold_in_job):
         monkeypatch.setattr(job, "existing_store", lambda _: None)
     monkeypatch.setattr("figrl_jobs.options.connect", lambda *_: dask.config.set({}))
+    monkeypatch.setattr("figrl_jobs.options.describe_place", lambda *_: "here")
     return found
 
 

@@ -159,7 +159,7 @@ def test_four_workers_give_the_bits_of_two(workload, alone, four, tmp_path):
 
 
 # One worker holds the whole graph, and does products in a row.
-IN_A_ROW = [(name, "all") for name in ("sketch-001", "smooth-001")]
+IN_A_ROW = [(name, "0000") for name in ("sketch-001", "smooth-001")]
 
 
 def test_one_worker_that_is_killed_in_every_row_of_products_gives_the_same_bits(

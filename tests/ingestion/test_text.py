@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from figrl.errors import IdTypeChangedError
 from figrl.ingestion.checks import Quarantine, check_edges
 from figrl.ingestion.format import Piece, RawBatch, SourceFile
-from figrl.ingestion.formats import csv, read_piece, text
+from figrl.ingestion.formats import csv, fields, read_piece, text
 from figrl.ingestion.options import IngestOptions
 from figrl.ingestion.sources import inspect_file, split_into_pieces
 from figrl.store.ids import IdKind
@@ -92,7 +92,7 @@ def test_any_cut_reads_every_line_once(
     content = ending.join(lines) + (ending if closed else "")
     path = tmp_path / "e.txt"
     path.write_bytes(content.encode())
-    with patch.object(text, "_BLOCK_BYTES", block):
+    with patch.object(fields, "_BLOCK_BYTES", block):
         batches = read_cut(text_file(path), cuts)
     assert rows_read(batches) == rows_in(content)
 
@@ -108,7 +108,7 @@ def test_any_cut_reads_every_integer(
 ) -> None:
     path = tmp_path / "e.txt"
     path.write_text("\n".join(lines))
-    with patch.object(text, "_BLOCK_BYTES", block):
+    with patch.object(fields, "_BLOCK_BYTES", block):
         batches = read_cut(text_file(path, "int"), cuts)
     assert rows_read(batches) == rows_in("\n".join(lines))
     quarantine = Quarantine(Piece(0, text_file(path), 0, 1), fail=True)
@@ -132,7 +132,7 @@ def test_every_cut_of_one_text(tmp_path: Path) -> None:
 def test_a_line_longer_than_stretches_and_blocks(tmp_path: Path) -> None:
     path = tmp_path / "e.txt"
     path.write_text(f"{'a' * 5000} b\nc {'d' * 9000}\n")
-    with patch.object(text, "_BLOCK_BYTES", 7):
+    with patch.object(fields, "_BLOCK_BYTES", 7):
         batches = read_cut(text_file(path), list(range(0, 14_000, 1000)))
     assert rows_read(batches) == ([(1, "a" * 5000, "b"), (2, "c", "d" * 9000)], [])
 
@@ -140,7 +140,7 @@ def test_a_line_longer_than_stretches_and_blocks(tmp_path: Path) -> None:
 def test_compressed_text_is_one_piece(tmp_path: Path) -> None:
     path = tmp_path / "e.txt.gz"
     path.write_bytes(gzip.compress(b"1 2\n" * 1000))
-    with patch.object(text, "_PIECE_BYTES", 10), patch.object(text, "_BLOCK_BYTES", 30):
+    with patch.object(text, "_PIECE_BYTES", 10), patch.object(fields, "_BLOCK_BYTES", 30):
         (piece,) = split_into_pieces([inspect_file(str(path), IngestOptions())])
         rows, _ = rows_read(list(read_piece(piece)))
     assert rows == [(number, "1", "2") for number in range(1, 1001)]

@@ -46,7 +46,7 @@ PLANTED = [set(range(g * SIZE, (g + 1) * SIZE)) for g in range(GROUPS)]
 @pytest.mark.parametrize("method", ["kmeans", "agglomerative"])
 def test_json_stands_alone_and_the_default_place_is_in_the_run(figrl, learnt, method):
     line = ["cluster", "--store", learnt, "--clusters", 4, "--method", method, "--json"]
-    outcome = figrl(*line)
+    outcome = figrl(*line, "--verbose")
     assert outcome.code == 0
     report = outcome.json
     folder = learnt / "runs" / report["run"] / "clusters"

@@ -368,7 +368,7 @@ def test_reports_in_words(figrl, ring, edges, tmp_path):
     words = ["fold-in", edges.with_name("new.parquet"), "--store", ring, "--out", out]
     assert figrl(*words).out.startswith(f"2 vectors of new nodes: {out}\n")
     shown = figrl("export", "--store", ring, "--out", tmp_path / "v.parquet").out
-    assert "300 of 2 dimensions" in shown
+    assert "300 vectors of 2 dimensions" in shown
     assert str(tmp_path / "v.parquet") in shown
 
 

@@ -38,7 +38,7 @@ def test_json_is_alone_on_standard_output(figrl, store):
     embedded = figrl(*words, "--json", "--verbose")
     report = embedded.json
     assert embedded.code == 0
-    assert "sketch: 5 blocks" in embedded.err
+    assert "sketch: 2 blocks" in embedded.err
     assert [stage["name"] for stage in report["stages"]] == [
         "sketch",
         "factor",

@@ -56,12 +56,13 @@ def test_a_part_of_the_study(figrl, tmp_path):
     with gzip.open(tmp_path / "karate.txt.gz", "wt") as file:
         file.writelines(f"{a}\t{b}\n" for a, b in nx.karate_club_graph().edges())
     out = tmp_path / "study"
-    outcome = figrl("study", "karate", "--data", tmp_path, "--out", out, "--quick", "--json")
+    words = ["study", "karate", "--data", tmp_path, "--out", out, "--quick", "--json"]
+    outcome = figrl(*words, "--verbose")
     assert outcome.code == 0
     assert outcome.json["page"] == str(out / "quick" / "karate.html")
     assert outcome.json["tables"] == [str(out / "quick" / "csv" / "karate.csv")]
     assert "karate: 6 blocks in" in outcome.err
-    again = figrl("study", "karate", "--data", tmp_path, "--out", out, "--quick")
+    again = figrl(*words[:-1], "--verbose")
     assert "6 of them done before" in again.err
     assert "1 CSV files" in again.out
 

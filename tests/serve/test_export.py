@@ -51,7 +51,7 @@ def test_integers_come_back_exactly(client, tmp_path):
 def test_an_export_is_not_overwritten_unasked(client, words, tmp_path):
     _, store = words
     export(store, out=tmp_path / "v", client=client)
-    with pytest.raises(ConfigError, match=r"is there already.*--overwrite"):
+    with pytest.raises(ConfigError, match=r"is there already.*overwrite=True"):
         export(store, out=tmp_path / "v", client=client)
     export(store, out=tmp_path / "v", client=client, overwrite=True)
     assert pq.read_table(tmp_path / "v").num_rows == len(IDS)
@@ -103,7 +103,7 @@ class TestEmbeddingInANotebook:
         assert repr(run).startswith(f"<Embedding {run.run}: 9 nodes x 3 dimensions")
         assert "<table>" in run._repr_html_()
         opened = open_store(store)
-        assert f"current {run.run}" in repr(opened)
+        assert f"published run {run.run}" in repr(opened)
         assert opened.embedding().run == run.run
         assert "9 nodes, 36 unweighted edges, string ids" in repr(opened.graph)
 
@@ -113,7 +113,7 @@ class TestEmbeddingInANotebook:
             store=tmp_path / "s",
             client=client,
         )
-        with pytest.raises(BadInputError, match=r"Nothing is learnt yet.*figrl embed --store"):
+        with pytest.raises(BadInputError, match=r"Nothing is learnt yet.*figrl\.embed"):
             open_store(tmp_path / "s").embedding()
-        with pytest.raises(BadInputError, match=r"There is no graph in .*figrl ingest EDGES"):
+        with pytest.raises(BadInputError, match=r"There is no graph in .*figrl\.ingest"):
             open_store(tmp_path / "elsewhere")

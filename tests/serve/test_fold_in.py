@@ -193,7 +193,7 @@ def test_the_output_is_not_overwritten_unasked(client, learnt, tmp_path):
     path = write_edges(tmp_path / "new.parquet", [(700, graph.ids[0])])
     out = tmp_path / "v.parquet"
     fold_in(store, path, out=out, client=client)
-    with pytest.raises(ConfigError, match=r"v\.parquet is there already.*--overwrite"):
+    with pytest.raises(ConfigError, match=r"v\.parquet is there already.*overwrite=True"):
         fold_in(store, path, out=out, client=client)
     assert fold_in(store, path, out=out, client=client, overwrite=True).table().num_rows == 1
 

@@ -120,7 +120,9 @@ def _ways_to_hold(
     """Tilings that hold all rows of a slice of the operand: shared by tiles, or one worker's."""
     nodes = setup.graph.nodes
     yield Tiling(width, nodes)
-    if memory.workers > 1 and not setup.is_small:
+    columns = setup.spec.width if which == "wide" else setup.spec.dim
+    # A single slice would leave the other workers without work.
+    if memory.workers > 1 and width < columns and not setup.is_small:
         most = setup.spec.products if which == "wide" else max(setup.spec.smoothing, 1)
         chain = min(max(_chained(setup, width), 1), most)
         yield from (Tiling(width, nodes, chain, holds) for holds in (True, False))
@@ -131,7 +133,8 @@ def _grids(setup: Setup, which: Which, width: int, memory: ClusterMemory) -> Ite
     # Fewer rows than all, and beginning where chunks do, so that none is read twice.
     chunk_rows, blocks = setup.geometry.chunk_rows, setup.graph.blocks
     most = max((setup.graph.nodes - 1) // chunk_rows, 1)
-    slices = math.ceil((setup.spec.width if which == "wide" else setup.spec.dim) / width)
+    columns = setup.spec.width if which == "wide" else setup.spec.dim
+    slices = math.ceil(columns / width)
     wanted = {math.ceil(memory.workers * cells / slices) for cells in _CELLS_PER_WORKER}
     # And so many that the rows of a group take half of the memory.
     room = max(memory.allowed_bytes - RESERVED_BYTES, 1)
