@@ -174,7 +174,7 @@ def documented(tmp_path_factory):
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
     text = OPERATIONS.read_text().split("## A cluster of your own")[1].replace("8786", port)
-    certificate, commands = re.findall(r"```bash\n(.*?)```", text, re.DOTALL)
+    certificate, commands = re.findall(r"```bash(?: no-run)?\n(.*?)```", text, re.DOTALL)
     (folder / "cluster.yaml").write_text(re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)[0])
     subprocess.run(["bash", "-ec", certificate], cwd=folder, check=True, capture_output=True)
     lines = commands.replace("\\\n", " ").replace("16GB", "1GB").splitlines()

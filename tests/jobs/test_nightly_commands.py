@@ -195,7 +195,7 @@ def test_embed_publishes_when_asked_to_and_no_gate_refuses(nights, capsys):
     config = str(nights.config())
     assert run(nights, capsys, "reindex", config, *cluster).out.startswith("Nothing to do")
     words = run(nights, capsys, *embed, "--seed", "3", "--publish", "yes").out
-    published = re.search(r"Published: (\w+) is the current run", words)
+    published = re.search(r"run (\w+) \(published, the current run\)", words)
     assert published is not None
     assert published[1] != current
     words = run(nights, capsys, *embed, "--seed", "4", "--publish", "no").out

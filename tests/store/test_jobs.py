@@ -51,7 +51,8 @@ def test_a_job_on_another_machine_that_ends_while_it_is_waited_for_was_not_kille
     tmp_path, monkeypatch, ends_well
 ):
     owner = tmp_path / ".owner.json"
-    owner.write_text(json.dumps({"purpose": "reindex", "process": "elsewhere:1", "since": 1.0}))
+    told = {"purpose": "reindex", "process": "elsewhere:1", "token": "t", "since": 1.0, "beat": 1.0}
+    owner.write_text(json.dumps(told))
     monkeypatch.setattr(store_lock, "DEAD_AFTER_SECONDS", 0.05)
     monkeypatch.setattr(store_lock, "_POLL_SECONDS", 0.01)
     if ends_well:
