@@ -275,7 +275,7 @@ def _local_cluster(local: LocalCluster, limit_bytes: int | None) -> Iterator[Any
             dashboard_address=local.dashboard_address or "127.0.0.1:0",
             scheduler_kwargs={"dashboard": pages},
             worker_dashboard_address=None,
-            preload=["figrl.engine.uninterrupted"],
+            preload=_preloads(),
             # The error of a block comes back to the job; there is no need to hear of it twice.
             silence_logs=logging.CRITICAL,
         )
@@ -283,6 +283,12 @@ def _local_cluster(local: LocalCluster, limit_bytes: int | None) -> Iterator[Any
     # at one moment, 15 s after a death: with the last one dismissed, a job would wait for ever.
     with dask.config.set({"distributed.deploy.lost-worker-timeout": "365 days"}), cluster:
         yield cluster
+
+
+def _preloads() -> list[str]:
+    """What workers load first: figrl's own, and what the user's configuration of Dask asks for."""
+    asked = dask.config.get("distributed.worker.preload")
+    return ["figrl.engine.uninterrupted", *([asked] if isinstance(asked, str) else asked)]
 
 
 @contextmanager
