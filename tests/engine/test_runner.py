@@ -284,8 +284,8 @@ def test_a_block_that_kills_its_workers_is_an_error_with_advice(lonely, tmp_path
 
 
 def test_a_cluster_without_workers_is_not_waited_for_without_end(monkeypatch, tmp_path):
-    monkeypatch.setattr("figrl.engine.runner._WINDOW_REFRESH_SECONDS", 0.05)
-    monkeypatch.setattr("figrl.engine.runner._NO_WORKER_SECONDS", 0.2)
+    monkeypatch.setattr("figrl.engine.submit._WINDOW_REFRESH_SECONDS", 0.05)
+    monkeypatch.setattr("figrl.engine.submit._NO_WORKER_SECONDS", 0.2)
     arguments = {"processes": False, "n_workers": 0, "dashboard_address": "127.0.0.1:0"}
     section = {"class": "distributed.LocalCluster", "arguments": arguments}
     stage = Stage("waits", _die, [Block("x", ())])
@@ -299,10 +299,42 @@ def test_a_cluster_without_workers_is_not_waited_for_without_end(monkeypatch, tm
 def test_blocks_of_an_attempt_that_ended_are_not_waited_for_without_end(
     client, monkeypatch, tmp_path
 ):
-    monkeypatch.setattr("figrl.engine.runner._LEFT_BLOCKS_SECONDS", 0.2)
+    monkeypatch.setattr("figrl.engine.submit._LEFT_BLOCKS_SECONDS", 0.2)
     monkeypatch.setattr("figrl.engine.worker.count_blocks_at_work", _one)
     with pytest.raises(FigrlError, match=r"still at blocks .* Restart them"):
         ClusterRunner(client, tmp_path / "marks")
+
+
+@pytest.mark.parametrize("lost", [1, 3])
+def test_tasks_that_the_scheduler_loses_are_given_to_it_again(
+    client, monkeypatch, tmp_path, out, lost
+):
+    """Where a task can run nowhere, all workers are idle and nothing ever comes."""
+    submit, left = client.submit, ["x"] * lost
+
+    def lose(*args, **options):
+        nowhere = {"workers": ["tcp://127.0.0.1:9"]} if left else {}
+        if left:
+            left.pop()
+        return submit(*args, **options, **nowhere)
+
+    monkeypatch.setattr(client, "submit", lose)
+    monkeypatch.setattr("figrl.engine.submit._QUIET_SECONDS", 0.3)
+    result = run_stage(client, tmp_path / "marks", Stage("count", _count, _blocks(out, 10)))
+    assert (result.computed, result.total("value")) == (10, 70)
+    assert all(_calls(out, f"{i:03d}") == 1 for i in range(10))
+
+
+def test_a_block_that_takes_long_is_not_taken_for_lost(client, monkeypatch, tmp_path, out):
+    monkeypatch.setattr("figrl.engine.submit._QUIET_SECONDS", 0.1)
+    result = run_stage(client, tmp_path / "marks", Stage("slow", _slowly, _blocks(out, 3)))
+    assert (result.computed, result.total("value")) == (3, 21)
+    assert all(_calls(out, f"{i:03d}") == 1 for i in range(3))
+
+
+def _slowly(folder: Path, name: str) -> dict[str, object]:
+    time.sleep(1)
+    return _count(folder, name)
 
 
 def _one(_: Path) -> int:

@@ -141,6 +141,15 @@ def abandon_attempt(attempt: str) -> int:
     return sum(other == attempt for other, _ in tuple(worker_state().at_work.values()))
 
 
+def work_of_attempt(attempt: str, dask_worker: distributed.Worker) -> tuple[int, bool]:
+    """Blocks of an attempt that this process is at, and whether it is at nothing whatever."""
+    blocks = sum(other == attempt for other, _ in tuple(worker_state().at_work.values()))
+    idle = (
+        dask_worker.status is distributed.Status.running and not dask_worker.state.all_running_tasks
+    )
+    return blocks, idle
+
+
 def release_buffers() -> None:
     """Release the buffers of this process."""
     worker_state().release_buffers()
