@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from figrl.engine.cluster import ClusterConfig, read_cluster_config
+from figrl.engine.cluster_file import ClusterConfig, read_cluster_config
 from figrl.ingestion.options import IngestOptions
 from figrl.learn.spec import EmbedOptions
 from figrl.nightly.config import read_reindex_config

@@ -15,7 +15,7 @@ import pytest
 import figrl
 from figrl.api import calls
 from figrl.config import make_options
-from figrl.engine.cluster import ClusterConfig, read_cluster_config
+from figrl.engine.cluster_file import ClusterConfig, read_cluster_config
 from figrl.errors import ConfigError
 from figrl.ingestion.options import IngestOptions
 from figrl.learn.spec import EmbedOptions, make_spec

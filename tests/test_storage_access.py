@@ -36,7 +36,7 @@ EXEMPT = {
     "study": "data and output files of studies",
     "config.py": "YAML files of the user",
     "nightly/config.py": "YAML files of the user",
-    "engine/cluster.py": "cluster.yaml of the user",
+    "engine/cluster_file.py": "cluster.yaml of the user",
     "engine/security.py": "certificates of the user, and the private folder of workers",
     "engine/worker.py": "/proc",
     "ingestion/sources.py": "edge files of the user",

@@ -24,7 +24,7 @@ from pygments.formatters import HtmlFormatter
 
 import figrl
 from figrl.config import section_model
-from figrl.engine.cluster import ClusterConfig
+from figrl.engine.cluster_file import ClusterConfig
 from figrl.learn.spec import PRESETS
 from figrl.nightly.config import ReindexConfig
 from figrl_jobs.main import figrl as command

@@ -22,7 +22,8 @@ from typing import Any
 
 import click
 
-from figrl.engine.cluster import connect, read_cluster_config
+from figrl.engine.cluster import connect
+from figrl.engine.cluster_file import read_cluster_config
 from figrl.errors import BadInputError
 from figrl.serve.embedding import open_store
 from figrl.serve.neighbors import neighbors

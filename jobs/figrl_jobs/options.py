@@ -17,7 +17,8 @@ import click
 from pydantic import BaseModel
 
 from figrl.config import Options
-from figrl.engine.cluster import connect, read_cluster_config
+from figrl.engine.cluster import connect
+from figrl.engine.cluster_file import read_cluster_config
 from figrl.engine.progress import Progress
 from figrl.engine.screens import Bar, text_screen
 from figrl.engine.session import Session

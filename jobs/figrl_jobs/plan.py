@@ -19,7 +19,8 @@ from typing import Any
 import click
 
 from figrl.config import make_options
-from figrl.engine.cluster import ClusterMemory, planned_memory, read_cluster_config
+from figrl.engine.capacity import ClusterMemory, planned_memory
+from figrl.engine.cluster_file import read_cluster_config
 from figrl.engine.rates import measured_rates as read_rates
 from figrl.errors import ConfigError
 from figrl.learn.plan import imagined_graph, plan_embedding

@@ -21,7 +21,8 @@ import click
 import dask
 import distributed
 
-from figrl.engine.cluster import connect, read_cluster_config
+from figrl.engine.cluster import connect
+from figrl.engine.cluster_file import read_cluster_config
 from figrl.engine.logs import JobLog
 from figrl.engine.session import Session
 from figrl.engine.submitted import new_job, submitted_state

@@ -14,7 +14,7 @@ import yaml
 from distributed.cli.dask_scheduler import main as dask_scheduler
 from distributed.cli.dask_worker import main as dask_worker
 
-from figrl.engine.cluster import read_cluster_config
+from figrl.engine.cluster_file import read_cluster_config
 from figrl.nightly.config import read_reindex_config
 from figrl_jobs.reindex import command as reindex
 from tests.deploy.dockerfile import read_dockerfile

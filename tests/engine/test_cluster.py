@@ -12,14 +12,9 @@ import pytest
 from dask.system import CPU_COUNT
 from distributed.system import MEMORY_LIMIT
 
-from figrl.engine.cluster import (
-    ClusterConfig,
-    LocalCluster,
-    cluster_memory,
-    connect,
-    planned_memory,
-    read_cluster_config,
-)
+from figrl.engine.capacity import cluster_memory, planned_memory
+from figrl.engine.cluster import connect
+from figrl.engine.cluster_file import ClusterConfig, LocalCluster, read_cluster_config
 from figrl.engine.session import Session
 from figrl.errors import ConfigError, ResourceError
 from figrl.units import parse_memory
@@ -231,8 +226,44 @@ def test_a_custom_cluster_that_follows_the_work_may_begin_with_nothing():
         assert 1 <= offer.workers <= 2
 
 
+def test_a_job_waits_for_workers_that_are_still_in_the_queue():
+    waits = ClusterConfig.model_validate(
+        custom(scale=2).model_dump(by_alias=True, exclude_none=True)
+        | {"wait": {"workers": 2, "seconds": LONG}}
+    )
+    with connect(waits) as client:
+        assert len(client.nthreads()) == 2
+
+
+def test_a_job_does_not_wait_for_ever():
+    section = {"class": "distributed.LocalCluster", "arguments": IN_PROCESS}
+    config = {"custom": section, "wait": {"workers": 3, "seconds": 0.3}}
+    with (
+        pytest.raises(ResourceError, match=r"had 0 of 3 workers after 0\.3 s.*correct wait"),
+        connect(ClusterConfig.model_validate(config)),
+    ):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("local: {workers: 2}\nwait: {workers: 2}", "a local one is started"),
+        ("wait: {workers: 2}", "a local one is started"),
+        ("scheduler: tcp://127.0.0.1:1\nwait: {workers: 0}", "wait.workers"),
+        (
+            "custom: {class: a.B, adapt: {minimum: 1, maximum: 4}}\nwait: {workers: 2}",
+            "without work the cluster has only custom.adapt.minimum: 1",
+        ),
+    ],
+)
+def test_a_wait_that_could_not_end_well_is_refused(write, text, message):
+    with pytest.raises(ConfigError, match=message):
+        read_cluster_config(write(text))
+
+
 def test_a_cluster_without_workers_is_an_error(monkeypatch):
-    monkeypatch.setattr("figrl.engine.cluster._WORKER_WAIT_SECONDS", 0.2)
+    monkeypatch.setattr("figrl.engine.capacity._WORKER_WAIT_SECONDS", 0.2)
     with (
         connect(custom()) as client,
         pytest.raises(ResourceError, match=r"no worker that answers"),

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import figrl
-from figrl.engine.cluster import ClusterConfig, LocalCluster
+from figrl.engine.cluster_file import ClusterConfig, LocalCluster
 from figrl.engine.progress import WORDS, Progress, View
 from figrl.engine.stage import StageResult
 from figrl.engine.where import describe_place

@@ -20,7 +20,9 @@ import numpy as np
 import pytest
 
 from figrl.engine.block import execute_block
-from figrl.engine.cluster import ClusterConfig, cluster_memory, connect
+from figrl.engine.capacity import cluster_memory
+from figrl.engine.cluster import connect
+from figrl.engine.cluster_file import ClusterConfig
 from figrl.engine.runner import ClusterRunner, map_on_workers
 from figrl.engine.stage import Block, Silent, Stage
 from figrl.engine.worker import count_blocks_at_work
@@ -284,8 +286,8 @@ def test_a_block_that_kills_its_workers_is_an_error_with_advice(lonely, tmp_path
 
 
 def test_a_cluster_without_workers_is_not_waited_for_without_end(monkeypatch, tmp_path):
-    monkeypatch.setattr("figrl.engine.submit._WINDOW_REFRESH_SECONDS", 0.05)
-    monkeypatch.setattr("figrl.engine.submit._NO_WORKER_SECONDS", 0.2)
+    monkeypatch.setattr("figrl.engine.fleet._REFRESH_SECONDS", 0.05)
+    monkeypatch.setattr("figrl.engine.fleet._NO_WORKER_SECONDS", 0.2)
     arguments = {"processes": False, "n_workers": 0, "dashboard_address": "127.0.0.1:0"}
     section = {"class": "distributed.LocalCluster", "arguments": arguments}
     stage = Stage("waits", _die, [Block("x", ())])
@@ -313,10 +315,10 @@ def test_tasks_that_the_scheduler_loses_are_given_to_it_again(
     submit, left = client.submit, ["x"] * lost
 
     def lose(*args, **options):
-        nowhere = {"workers": ["tcp://127.0.0.1:9"]} if left else {}
         if left:
             left.pop()
-        return submit(*args, **options, **nowhere)
+            options["workers"] = ["tcp://127.0.0.1:9"]
+        return submit(*args, **options)
 
     monkeypatch.setattr(client, "submit", lose)
     monkeypatch.setattr("figrl.engine.submit._QUIET_SECONDS", 0.3)

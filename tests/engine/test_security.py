@@ -20,7 +20,8 @@ import psutil
 import pytest
 from distributed.security import Security
 
-from figrl.engine.cluster import ClusterConfig, LocalCluster, connect, read_cluster_config
+from figrl.engine.cluster import connect
+from figrl.engine.cluster_file import ClusterConfig, LocalCluster, read_cluster_config
 from figrl.engine.security import TlsFiles, private_folder
 from figrl.errors import ConfigError, ResourceError
 from figrl_jobs.main import main

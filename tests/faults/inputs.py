@@ -15,7 +15,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from figrl.engine.cluster import ClusterMemory
+from figrl.engine.capacity import ClusterMemory
 from figrl.engine.local_runner import LocalRunner
 from figrl.ingestion.build import build_graph
 from figrl.ingestion.options import IngestOptions

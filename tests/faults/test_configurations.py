@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from figrl.config import make_options
-from figrl.engine.cluster import read_cluster_config
+from figrl.engine.cluster_file import read_cluster_config
 from figrl.errors import ConfigError
 from figrl.ingestion.options import IngestOptions
 from figrl.learn.spec import EmbedOptions, make_spec

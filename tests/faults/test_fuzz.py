@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from figrl.config import make_options
-from figrl.engine.cluster import read_cluster_config
+from figrl.engine.cluster_file import read_cluster_config
 from figrl.errors import ConfigError, FigrlError
 from figrl.ingestion.checks import Quarantine, check_edges
 from figrl.ingestion.formats import read_piece

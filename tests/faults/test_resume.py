@@ -16,7 +16,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from figrl import open_store
-from figrl.engine.cluster import ClusterConfig, connect
+from figrl.engine.cluster import connect
+from figrl.engine.cluster_file import ClusterConfig
 from figrl.engine.session import Session
 from figrl.errors import BadInputError
 from figrl.ingestion.ingest import run_ingest

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 import time
 
 import distributed
@@ -15,43 +13,12 @@ from figrl import embed, export, fold_in, ingest, open_store
 from figrl.engine.stage import Block, Silent, Stage
 from figrl.errors import FigrlError
 from figrl_jobs.main import main
+from tests.dask_processes import start_scheduler, start_worker, stop
 from tests.faults.workload import EMBED, INGEST, JOBS, Workload, bits, output
 from tests.staging import run_stage
-from tests.waiting import LONG, wait_until
+from tests.waiting import LONG
 
 pytestmark = pytest.mark.timeout(900)
-
-
-def start_dask(*arguments):
-    return subprocess.Popen(
-        [sys.executable, "-m", "dask", *arguments, "--no-dashboard"],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-
-
-def start_scheduler(folder):
-    file = folder / "scheduler.json"
-    scheduler = start_dask(
-        *("scheduler", "--host", "127.0.0.1", "--port", "0", "--scheduler-file", str(file))
-    )
-    wait_until(lambda: file.exists() and file.read_text().endswith("}"), "the scheduler listens")
-    return scheduler, json.loads(file.read_text())["address"]
-
-
-def start_worker(address):
-    # Without a nanny, so that the process that was started is the worker itself.
-    return start_dask(
-        *("worker", address, "--host", "127.0.0.1", "--nthreads", "1", "--no-nanny"),
-        *("--memory-limit", "2GB"),
-    )
-
-
-def stop(processes):
-    for process in processes:
-        process.kill()
-    for process in processes:
-        process.wait(timeout=LONG)
 
 
 @pytest.fixture(scope="module")

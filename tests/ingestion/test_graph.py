@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import figrl
-from figrl.engine.cluster import ClusterMemory
+from figrl.engine.capacity import ClusterMemory
 from figrl.errors import ResourceError
 from figrl.ingestion import partition
 from figrl.ingestion.build import IngestSizes

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from figrl import ingest
-from figrl.engine.cluster import ClusterMemory
+from figrl.engine.capacity import ClusterMemory
 from figrl.engine.runner import ClusterRunner
 from figrl.engine.stage import group_by_name
 from figrl.learn.embed import embed_stages

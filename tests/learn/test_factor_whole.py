@@ -7,7 +7,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from figrl.engine.cluster import ClusterMemory
+from figrl.engine.capacity import ClusterMemory
 from figrl.engine.runner import ClusterRunner
 from figrl.engine.stage import list_stages
 from figrl.learn.factor import factor_stages

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from figrl import embed, ingest
 from figrl.bench.rates import measure_rates
-from figrl.engine.cluster import ClusterMemory
+from figrl.engine.capacity import ClusterMemory
 from figrl.engine.rates import Rates, measured_rates, rates_path
 from figrl.engine.runner import ClusterRunner
 from figrl.engine.stage import RESERVED_BYTES, Memory, Stage, StageResult, list_stages, numbered

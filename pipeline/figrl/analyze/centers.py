@@ -13,7 +13,7 @@ from threadpoolctl import threadpool_limits
 
 from figrl.analyze import kmeans
 from figrl.config import Options
-from figrl.engine.cluster import ClusterMemory
+from figrl.engine.capacity import ClusterMemory
 from figrl.engine.runner import ClusterRunner
 from figrl.engine.stage import RESERVED_BYTES, Block, Memory, Stage, Stats
 from figrl.errors import ConfigError, ResourceError

@@ -135,8 +135,9 @@ def cluster_embedding(
         parts = place.space / work.name
         place.begin(work, parts)
         task = ClusterTask(graph, embedding.path / "embedding", embedding.dim, work, parts, options)
-        runner = ClusterRunner(client, work / "marks", session.monitor)
-        centers = prepare_centers(runner, embedding, task, session.memory(client))
+        memory = session.memory(client)
+        runner = ClusterRunner(client, work / "marks", session.monitor, memory)
+        centers = prepare_centers(runner, embedding, task, memory)
         found, rows = runner.run(cluster_stages(task, centers))
         sizes = map_on_workers(client, cluster_sizes, [(task.file("labels"), options.clusters)])[0]
         quality = modularity(graph, task.file("labels"), client=client)

@@ -18,7 +18,7 @@ from figrl.analyze.deviation import DeviationTask, deviation_memory, deviation_s
 from figrl.analyze.influence import InfluenceTask, Shii, influence_memory, influence_stages
 from figrl.analyze.live_edges import MODELS
 from figrl.config import Options, make_options
-from figrl.engine.cluster import ClusterMemory
+from figrl.engine.capacity import ClusterMemory
 from figrl.engine.runner import ClusterRunner
 from figrl.engine.session import Session
 from figrl.engine.stage import RESERVED_BYTES, Stages, Stats
@@ -116,7 +116,8 @@ def run_holes(
     options = make_options(HoleOptions, given).check(graph.nodes)
     by_kmeans = ClusterOptions(clusters=options.clusters, seed=options.seed)
     with session.open() as client, clusters_locked(embedding, "holes"):
-        _check_memory(graph, embedding.dim, options, session.memory(client))
+        memory = session.memory(client)
+        _check_memory(graph, embedding.dim, options, memory)
         clustered = saved_clusters(embedding, by_kmeans)
         if clustered is None:
             inner = Session(client, session.memory_limit, session.monitor)
@@ -125,7 +126,7 @@ def run_holes(
         vectors, labels = embedding.path / "embedding", Path(clustered["labels"])
         sizes = (embedding.dim, by_kmeans.clusters, options.count)
         task = DeviationTask(graph, vectors, labels, work, *sizes)
-        runner = ClusterRunner(client, work / "marks", session.monitor)
+        runner = ClusterRunner(client, work / "marks", session.monitor, memory)
         found, influences = runner.run(hole_stages(task, options))
         runner.on_every_worker(release_buffers)
         delete(work)

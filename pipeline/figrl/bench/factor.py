@@ -10,7 +10,8 @@ import zarr
 
 from figrl.bench.harness import run_both, scratch
 from figrl.bench.results import Comparison
-from figrl.engine.cluster import ClusterConfig, connect
+from figrl.engine.cluster import connect
+from figrl.engine.cluster_file import ClusterConfig
 from figrl.engine.runner import ClusterRunner
 from figrl.engine.stage import Stage, Stats, numbered
 from figrl.learn.factor import factor_stages

@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from figrl.engine.cluster import ClusterConfig, LocalCluster, connect
+from figrl.engine.cluster import connect
+from figrl.engine.cluster_file import ClusterConfig, LocalCluster
 from figrl.engine.session import Session
 from figrl.ingestion.ingest import run_ingest
 from figrl.ingestion.options import IngestOptions

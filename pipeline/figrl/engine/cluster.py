@@ -1,228 +1,28 @@
-"""cluster.yaml: where the work runs.
+"""Starts or reaches the cluster of a cluster file.
 
-One of three: a local cluster (the default), the address of a running scheduler, or a cluster class
-by its import path. Nobody else on the machine can use a local cluster: its connections need
-certificates that are made for the run and that only its processes have.
+Nobody else on the machine can use a local cluster: its connections need certificates that are made
+for the run and that only its processes have.
 """
 
 from __future__ import annotations
 
 import importlib
 import logging
-import math
-import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import dask
 import distributed
-from dask.system import CPU_COUNT
-from distributed.comm.addressing import get_address_host_port
 from distributed.deploy.cluster import Cluster
 from distributed.security import Security
-from distributed.system import MEMORY_LIMIT
-from pydantic import Field, ValidationError, field_validator, model_validator
 
-from figrl.config import Options, describe_problems, read_yaml
-from figrl.engine.security import TlsFiles, has_own_certificates, http_routes, private_folder
+from figrl.engine.cluster_file import ClusterConfig, CustomCluster, LocalCluster, Wait
+from figrl.engine.security import http_routes, private_folder
 from figrl.errors import ConfigError, ResourceError
-from figrl.settings import section
-from figrl.store.places import local_path
-from figrl.units import human_bytes, memory_bytes, parse_memory
+from figrl.units import human_seconds
 
-_WORKER_WAIT_SECONDS = 60.0
 _CONNECT_TRIES = 5
-
-
-class LocalCluster(Options):
-    """Worker processes on this machine, bound to loopback and closed to other users."""
-
-    workers: int | None = Field(None, ge=1)
-    threads_per_worker: int | None = Field(None, ge=1)
-    memory_limit: str | None = None
-    dashboard_address: str | None = None
-
-    @field_validator("memory_limit")
-    @classmethod
-    def _is_a_size(cls, value: str | None) -> str | None:
-        if value is not None:
-            memory_bytes(value)
-        return value
-
-    def shape(self) -> tuple[int, int]:
-        """Processes and threads of each; by default one process for every four cores."""
-        cores = CPU_COUNT
-        workers = self.workers or max(1, cores // 4)
-        return workers, self.threads_per_worker or max(1, cores // workers)
-
-    def limit_bytes(self, limit_bytes: int | None) -> int:
-        """Memory of each process; no more than the machine has, which is what Dask grants."""
-        if limit_bytes is None and self.memory_limit is not None:
-            limit_bytes = parse_memory(self.memory_limit)
-        return min(limit_bytes or int(MEMORY_LIMIT // self.shape()[0]), int(MEMORY_LIMIT))
-
-
-class Adapt(Options):
-    """Let the cluster grow and shrink between two sizes."""
-
-    minimum: int = Field(1, ge=0)
-    maximum: int = Field(ge=1)
-
-
-class CustomCluster(Options):
-    """A subclass of Dask's Cluster, such as those of dask-jobqueue or dask-kubernetes."""
-
-    class_path: str = Field(alias="class")
-    arguments: dict[str, Any] = Field(default_factory=dict)
-    scale: int | None = Field(None, ge=1)
-    adapt: Adapt | None = None
-
-
-class ClusterConfig(Options):
-    """The whole of cluster.yaml; exactly one section is given, and `security` with a scheduler."""
-
-    local: LocalCluster | None = None
-    scheduler: str | None = None
-    custom: CustomCluster | None = None
-    security: TlsFiles | None = None
-
-    @model_validator(mode="before")
-    @classmethod
-    def _one_section(cls, value: Any) -> Any:
-        if isinstance(value, dict) and len(value.keys() - {"security"}) > 1:
-            given = ", ".join(str(key) for key in value)
-            raise ValueError(f"give exactly one of local, scheduler or custom; it has {given}")
-        return value
-
-    @model_validator(mode="after")
-    def _certificates_where_they_are_used(self) -> ClusterConfig:
-        encrypted = self.scheduler is not None and self.scheduler.startswith("tls://")
-        if self.security is not None and not encrypted:
-            raise ValueError("security is for a scheduler with an address tls://HOST:PORT")
-        if encrypted and self.security is None and not has_own_certificates():
-            raise ValueError(
-                f"{self.scheduler} needs certificates: add security with ca_file, cert and key"
-            )
-        return self
-
-    @field_validator("scheduler", "custom", mode="before")
-    @classmethod
-    def _is_given(cls, value: Any) -> Any:
-        if value is None:
-            raise ValueError("nothing is given; leave the section out for a local cluster")
-        return value
-
-    @field_validator("scheduler")
-    @classmethod
-    def _is_an_address(cls, value: str) -> str:
-        try:
-            get_address_host_port(value)
-        except ValueError as error:
-            raise ValueError(f"{error}; write for example tcp://127.0.0.1:8786") from error
-        return value
-
-    @property
-    def kind(self) -> Literal["local", "scheduler", "custom"]:
-        """Which of the three it is."""
-        if self.scheduler is not None:
-            return "scheduler"
-        return "custom" if self.custom is not None else "local"
-
-
-def read_cluster_config(file: str | os.PathLike[str] | None = None) -> ClusterConfig:
-    """Read the cluster file that somebody named.
-
-    Without one, the section ``figrl.cluster`` of ``dask.config`` counts, and without that it is a
-    local cluster. A ``cluster.yaml`` that merely lies in the working folder is not read: it could
-    run any code.
-    """
-    if file is None:
-        return _configured_cluster()
-    path = local_path(file)
-    hint = "Give one of the sections local, scheduler or custom."
-    config = read_yaml(path, ClusterConfig, what="The cluster file", hint=hint)
-    if config.security is None:
-        return config
-    files = config.security.relative_to(path.absolute().parent)
-    return config.model_copy(update={"security": files})
-
-
-def _configured_cluster() -> ClusterConfig:
-    """The cluster of ``dask.config``; relative paths start at the working folder."""
-    try:
-        return ClusterConfig.model_validate(section("cluster", ClusterConfig))
-    except ValidationError as error:
-        where = "figrl.cluster"
-        problems = describe_problems(error, ClusterConfig, where) or [f"{where}: {_reason(error)}"]
-        raise ConfigError(f"dask.config: {'; '.join(problems)}.") from error
-
-
-def _reason(error: ValidationError) -> str:
-    return error.errors()[0]["msg"].removeprefix("Value error, ")
-
-
-@dataclass(frozen=True)
-class ClusterMemory:
-    """What the workers of a cluster offer: the smallest memory and the most threads.
-
-    `storage_rate`: bytes a second that the storage gives to all workers together, if that is known.
-    """
-
-    workers: int
-    threads: int
-    limit_bytes: int
-    storage_rate: float = math.inf
-
-    # Dask stops giving tasks to a worker whose process holds 80 % of its limit, and a shared
-    # operand is held between tasks: a plan that came near would never end.
-    usable_share = 0.75
-
-    @property
-    def allowed_bytes(self) -> int:
-        """Bytes that a plan may use in a worker process."""
-        return int(self.limit_bytes * self.usable_share)
-
-    def describe(self) -> str:
-        """One line for a person."""
-        return (
-            f"{self.workers} worker{'s' if self.workers != 1 else ''} with up to "
-            f"{self.threads} thread{'s' if self.threads != 1 else ''} and "
-            f"{human_bytes(self.limit_bytes)} each"
-        )
-
-
-def cluster_memory(client: distributed.Client, limit_bytes: int | None) -> ClusterMemory:
-    """Ask the workers for their memory, at most `limit_bytes`, and their threads."""
-    # A task, for an adaptive cluster may start its first worker only when there is work.
-    first = client.submit(os.getpid, pure=False)
-    with suppress(TimeoutError):
-        first.result(timeout=_WORKER_WAIT_SECONDS)
-    offers = client.run(_offer, on_error="ignore")
-    if not offers:
-        raise ResourceError(
-            "The Dask cluster has no worker that answers. Start one, with figrl installed where it "
-            "runs, and try again."
-        )
-    threads = max(threads for threads, _ in offers.values())
-    memory = min(memory for _, memory in offers.values())
-    return ClusterMemory(len(offers), threads, min(memory, limit_bytes or memory))
-
-
-def _offer(dask_worker: distributed.Worker) -> tuple[int, int]:
-    limit = dask_worker.memory_manager.memory_limit or MEMORY_LIMIT
-    return int(dask_worker.state.nthreads), int(limit)
-
-
-def planned_memory(config: ClusterConfig, limit_bytes: int | None) -> ClusterMemory:
-    """What the workers offer; a local cluster need not be started to know it."""
-    if config.kind == "local":
-        local = config.local or LocalCluster()
-        workers, threads = local.shape()
-        return ClusterMemory(workers, threads, local.limit_bytes(limit_bytes))
-    with connect(config, limit_bytes) as client:
-        return cluster_memory(client, limit_bytes)
 
 
 @contextmanager
@@ -246,7 +46,21 @@ def connect(config: ClusterConfig, limit_bytes: int | None = None) -> Iterator[d
                 "address or the certificates in the cluster file."
             ) from error
         with client:
+            if config.wait is not None:
+                _wait_for_workers(client, config.wait)
             yield client
+
+
+def _wait_for_workers(client: distributed.Client, wait: Wait) -> None:
+    """Wait in the queue of a cluster, not for ever."""
+    try:
+        client.wait_for_workers(wait.workers, timeout=wait.seconds)
+    except TimeoutError as error:
+        raise ResourceError(
+            f"The Dask cluster had {len(client.nthreads())} of {wait.workers} workers after "
+            f"{human_seconds(wait.seconds)}. Start some and run the same command again, or "
+            "correct wait in the cluster file."
+        ) from error
 
 
 def _client(cluster: Any, security: Security | None) -> distributed.Client:

@@ -17,8 +17,10 @@ import distributed
 
 from figrl.engine import worker
 from figrl.engine.block import Outcome, read_mark
+from figrl.engine.capacity import ClusterMemory
+from figrl.engine.fleet import Fleet, cluster_there
 from figrl.engine.stage import Block, Monitor, Silent, Stage, StageResult, Stages, Stats
-from figrl.engine.submit import cluster_there, completed, outcome_of, wait_for_none
+from figrl.engine.submit import completed, outcome_of, wait_for_none
 from figrl.errors import FigrlError
 from figrl.store.arrays import create_array
 from figrl.store.files import delete, list_prefix
@@ -119,15 +121,21 @@ class ClusterRunner(Runner):
     Where the process that ran the same job before was killed, a worker may still be at one of its
     blocks. The constructor waits for that: the block would otherwise write its mark into a stage
     that this job may have begun anew, with tiles of another size.
+
+    `planned`: what the plan counts on in each worker.
     """
 
     def __init__(
-        self, client: distributed.Client, marks: Path, monitor: Monitor | None = None
+        self,
+        client: distributed.Client,
+        marks: Path,
+        monitor: Monitor | None = None,
+        planned: ClusterMemory | None = None,
     ) -> None:
         super().__init__(marks, monitor or Silent())
         self.client = client
-        with cluster_there("when the job began"):
-            client.register_plugin(worker.FigrlWorker())
+        self._fleet = Fleet(client, marks, self.monitor.note, planned)
+        self._fleet.refresh("when the job began")
         wait_for_none(client, worker.count_blocks_at_work, marks)
 
     def beside(self, marks: Path) -> ClusterRunner:
@@ -144,7 +152,7 @@ class ClusterRunner(Runner):
     def completed(self, stage: Stage, blocks: Sequence[Block]) -> Generator[Outcome, None, None]:
         """Submit blocks through a window."""
         marks = [self.mark_path(stage, block.key) for block in blocks]
-        return completed(self.client, stage, blocks, marks)
+        return completed(self._fleet, stage, blocks, marks)
 
 
 def map_on_workers(
@@ -153,7 +161,7 @@ def map_on_workers(
     """Apply a quick function to each item on the workers; no marks are kept."""
     blocks = [Block(f"{i:06d}", item) for i, item in enumerate(items)]
     stage = Stage(function.__name__, function, blocks)
-    outcomes = completed(client, stage, blocks, [None] * len(blocks))
+    outcomes = completed(Fleet(client), stage, blocks, [None] * len(blocks))
     found = {key: value for key, _, _, value in outcomes}
     return [found[block.key] for block in blocks]
 
@@ -165,7 +173,9 @@ def compute_parts(
     result = StageResult(name, len(parts))
     monitor.started(result)
     started = time.perf_counter()
-    futures = client.compute(list(parts))
+    fleet = Fleet(client, told=monitor.note)
+    fleet.refresh(f"during stage '{name}'")
+    futures = client.compute(list(parts), workers=fleet.only)
     try:
         for number, future in enumerate(futures):
             result.stats[str(number)] = {"part": outcome_of(future, name)}

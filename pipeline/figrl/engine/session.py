@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 
 import distributed
 
-from figrl.engine.cluster import ClusterMemory, cluster_memory, connect, read_cluster_config
+from figrl.engine.capacity import ClusterMemory, cluster_memory
+from figrl.engine.cluster import connect
+from figrl.engine.cluster_file import read_cluster_config
 from figrl.engine.stage import Monitor, Silent
 from figrl.errors import ConfigError, system_errors_named
 from figrl.units import parse_memory

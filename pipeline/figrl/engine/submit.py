@@ -1,4 +1,4 @@
-"""Blocks on the workers of a Dask cluster: the one module that waits for what it submitted.
+"""Blocks on the workers of a Dask cluster, a window of them at a time.
 
 No wait is without a limit: for workers that are gone, for blocks that an attempt left behind, and
 for tasks that the scheduler has lost.
@@ -6,37 +6,45 @@ for tasks that the scheduler has lost.
 
 from __future__ import annotations
 
+import pickle
 import time
 import uuid
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections import Counter, deque
+from collections.abc import Callable, Generator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import distributed
 from distributed.client import FutureCancelledError
 from distributed.comm.core import CommClosedError
+from distributed.protocol.pickle import dumps
 from distributed.scheduler import KilledWorker
 
 from figrl.engine import worker
-from figrl.engine.block import Outcome, execute_block
+from figrl.engine.block import Outcome, UnfitWorkerError, execute_block
+from figrl.engine.fleet import Fleet, cluster_lost, cluster_there
 from figrl.engine.stage import Block, Stage
 from figrl.errors import FigrlError, ResourceError
 from figrl.units import human_seconds
 
 _WINDOW_PER_THREAD = 3
-_WINDOW_REFRESH_SECONDS = 2.0
 _POLL_SECONDS = 0.1
+_RETURNS = 20
+"""Times that a block may come back from workers that are not fit for the job."""
 
 # No wait is without a limit. A block may take as long as it takes, while there is a worker.
-_NO_WORKER_SECONDS = 1800.0
 _LEFT_BLOCKS_SECONDS = 1800.0
 _QUIET_SECONDS = 60.0
 """Without a finished block, after which workers are asked whether they are at one."""
 
 
+Given = tuple[Block, Path | None]
+"""A block and its mark."""
+
+
 def completed(
-    client: distributed.Client, stage: Stage, blocks: Sequence[Block], marks: Sequence[Path | None]
+    fleet: Fleet, stage: Stage, blocks: Sequence[Block], marks: Sequence[Path | None]
 ) -> Generator[Outcome, None, None]:
     """Submit blocks through a window and yield what each of them returned.
 
@@ -45,51 +53,120 @@ def completed(
     left = {block.key: (block, mark) for block, mark in zip(blocks, marks, strict=True)}
     while left:
         # Once, unless the scheduler loses tasks: then again with those that are left.
-        for outcome in _attempt(client, stage, list(left.values())):
+        attempt = _Attempt(fleet, stage, list(left.values()))
+        for outcome in attempt.outcomes():
             del left[outcome[0]]
             yield outcome
 
 
-def _attempt(
-    client: distributed.Client, stage: Stage, blocks: Sequence[tuple[Block, Path | None]]
-) -> Generator[Outcome, None, None]:
-    """Do blocks until all are done, or until idle workers have heard of none of those left."""
-    attempt = uuid.uuid4().hex[:8]
-    waiting = iter(blocks)
-    running = distributed.as_completed(loop=client.loop)
-    threads = _Threads(client, f"during stage '{stage.name}'")
-    lost = _LostTasks(client, attempt)
-    try:
-        while True:
-            window = max(4, _WINDOW_PER_THREAD * threads.count())
-            if stage.cost.whole_worker:
-                # A second one would wait in its worker while others have none.
-                window = max(1, threads.workers)
-            while running.count() < window and (pair := next(waiting, None)) is not None:
-                block, mark = pair
-                task = (stage.function, block.args, block.key, mark, attempt)
-                key = f"{stage.key}-{block.key}-{attempt}"
-                running.add(client.submit(execute_block, *task, key=key))
-            if running.is_empty():
-                return
-            lost.heard_of_one()
-            while not running.has_ready() and not running.is_empty():
-                threads.count()
-                if lost.are_there():
-                    client.cancel(list(running.futures))
-                    wait_for_none(client, worker.abandon_attempt, attempt)
+class _Attempt:
+    """An attempt to do blocks of a stage, a window of them at a time."""
+
+    def __init__(self, fleet: Fleet, stage: Stage, blocks: Sequence[Given]) -> None:
+        self._client, self._fleet, self._stage = fleet.client, fleet, stage
+        self._name = uuid.uuid4().hex[:8]
+        self._waiting = deque(blocks)
+        self._running = distributed.as_completed(loop=fleet.client.loop)
+        self._given: dict[str, Given] = {}
+        self._restricted: set[str] = set()
+        self._returned: Counter[str] = Counter()
+        self._lost = _LostTasks(fleet.client, self._name)
+        self._when = f"during stage '{stage.name}'"
+
+    def outcomes(self) -> Generator[Outcome, None, None]:
+        """Yield outcomes until all are done, or until it shows that some never will be."""
+        try:
+            while True:
+                self._fleet.refresh(self._when)
+                self._fill_window()
+                if self._running.is_empty():
                     return
-                with running.thread_condition:
-                    if not running.has_ready():
-                        running.thread_condition.wait(_POLL_SECONDS)
-            yield outcome_of(next(running), stage.name)
-    except Exception:
-        # Dask cancels a task that waits, but not one that runs.
-        client.cancel(list(running.futures))
-        wait_for_none(client, worker.abandon_attempt, attempt)
-        raise
-    finally:
-        client.cancel(list(running.futures))
+                if not self._wait():
+                    self._end()
+                    return
+                outcome = self._next()
+                if outcome is not None:
+                    yield outcome
+        except Exception:
+            self._end()
+            raise
+        finally:
+            self._client.cancel(list(self._running.futures))
+
+    def _fill_window(self) -> None:
+        window = max(4, _WINDOW_PER_THREAD * self._fleet.threads)
+        if self._stage.cost.whole_worker:
+            # A second one would wait in its worker while others have none.
+            window = max(1, len(self._fleet.fit))
+        while self._waiting and self._running.count() < window:
+            block, mark = self._waiting.popleft()
+            only = self._fleet.only
+            task = _Call(
+                *(self._stage.function, block.args, block.key, mark, self._name),
+                self._fleet.secret,
+            )
+            key = f"{self._stage.key}-{block.key}-{self._name}-{self._returned[block.key]}"
+            self._given[key] = (block, mark)
+            self._restricted.update(only or ())
+            future = self._client.submit(pickle.loads, dumps(task), key=key, workers=only)
+            self._running.add(future)
+
+    def _wait(self) -> bool:
+        """Wait for a block; False if it would be for ever."""
+        self._lost.heard_of_one()
+        while not self._running.has_ready() and not self._running.is_empty():
+            self._fleet.refresh(self._when)
+            # Tasks are restricted to workers by name: do none of them live any more?
+            gone = self._restricted and not self._restricted & self._fleet.fit.keys()
+            if (gone and self._fleet.fit) or self._lost.are_there():
+                return False
+            with self._running.thread_condition:
+                if not self._running.has_ready():
+                    self._running.thread_condition.wait(_POLL_SECONDS)
+        return True
+
+    def _next(self) -> Outcome | None:
+        """What the next block returned; None if it has to be given to another worker."""
+        future = next(self._running)
+        given = self._given.pop(future.key)
+        try:
+            outcome: Outcome = outcome_of(future, self._stage.name)
+        except UnfitWorkerError as error:
+            self._give_back(given, error, error.message)
+        except ModuleNotFoundError as error:
+            if error.name != "figrl":
+                raise
+            self._give_back(given, error)
+        else:
+            return outcome
+        return None
+
+    def _give_back(self, given: Given, error: Exception, address: str = "") -> None:
+        block = given[0]
+        self._returned[block.key] += 1
+        if self._returned[block.key] > _RETURNS:
+            raise error
+        self._fleet.look_again(address)
+        self._waiting.appendleft(given)
+
+    def _end(self) -> None:
+        """Leave no block at work: Dask cancels a task that waits, but not one that runs."""
+        self._client.cancel(list(self._running.futures))
+        wait_for_none(self._client, worker.abandon_attempt, self._name)
+
+
+class _Call:
+    """A block, done where it is unpickled.
+
+    A task that names functions of figrl ends a worker that does not have them: Dask unpickles it
+    while it reads from the scheduler. In bytes, it is a task that fails.
+    """
+
+    def __init__(self, *arguments: Any) -> None:
+        self._arguments = arguments
+
+    def __reduce__(self) -> tuple[Callable[..., Outcome], tuple[Any, ...]]:
+        return execute_block, self._arguments
 
 
 class _LostTasks:
@@ -118,34 +195,6 @@ class _LostTasks:
         at_work = any(blocks for blocks, _ in states.values())
         self._suspected = not at_work and any(idle for _, idle in states.values())
         return before and self._suspected
-
-
-class _Threads:
-    """Threads of all workers, asked for every few seconds; an error if there are none for long."""
-
-    def __init__(self, client: distributed.Client, when: str) -> None:
-        self._client, self._when = client, when
-        self._threads, self._asked = 0, float("-inf")
-        self.workers = 0
-        self._last_seen = time.monotonic()
-
-    def count(self) -> int:
-        """Threads that there were a moment ago."""
-        now = time.monotonic()
-        if now - self._asked > _WINDOW_REFRESH_SECONDS:
-            with cluster_there(self._when):
-                found = self._client.nthreads()
-            self._threads, self.workers = sum(found.values()), len(found)
-            self._asked = time.monotonic()
-            if self._threads:
-                self._last_seen = self._asked
-            elif now - self._last_seen > _NO_WORKER_SECONDS:
-                raise ResourceError(
-                    f"The Dask cluster had no worker for {human_seconds(_NO_WORKER_SECONDS)} "
-                    f"{self._when}. Start some; finished blocks are kept, so run the same command "
-                    "again to go on."
-                )
-        return self._threads
 
 
 def wait_for_none(
@@ -178,25 +227,8 @@ def outcome_of(future: distributed.Future[Any], stage_name: str) -> Any:
             "run the same command again to go on."
         ) from error
     except (FutureCancelledError, CommClosedError) as error:
-        raise _cluster_lost(f"during stage '{stage_name}'", error) from error
+        raise cluster_lost(f"during stage '{stage_name}'", error) from error
     finally:
         # A client keeps the error of a future, an error its traceback, and that all that callers
         # have open: with a run that is read, the lease that keeps it from being deleted.
         future.release()
-
-
-@contextmanager
-def cluster_there(when: str) -> Iterator[None]:
-    """Turn the error of a scheduler that does not answer into one with advice."""
-    try:
-        yield
-    except OSError as error:
-        raise _cluster_lost(when, error) from error
-
-
-def _cluster_lost(when: str, error: BaseException) -> FigrlError:
-    reason = " ".join(str(error).split()).rstrip(".")
-    return FigrlError(
-        f"The Dask cluster went away {when} ({reason}). Finished blocks are "
-        "kept; run the same command again to go on."
-    )

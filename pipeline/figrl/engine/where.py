@@ -7,7 +7,7 @@ from importlib.util import find_spec
 
 import distributed
 
-from figrl.engine.cluster import ClusterConfig
+from figrl.engine.cluster_file import ClusterConfig
 from figrl.units import human_bytes
 
 

@@ -45,6 +45,7 @@ class WorkerState:
         self._opened: dict[Hashable, Any] = {}
         self.at_work: dict[int, tuple[str, Path | None]] = {}
         self.abandoned: set[str] = set()
+        self.verdicts: dict[str, bool] = {}
         self._limited_blas: set[str] = set()
 
     @contextmanager
@@ -115,18 +116,12 @@ def worker_state() -> WorkerState:
     return _process[0]
 
 
-class FigrlWorker(distributed.WorkerPlugin):
-    """Releases the buffers of a worker when figrl no longer uses it."""
-
-    name = "figrl"
-    idempotent = True
-
-    def teardown(self, worker: distributed.Worker) -> None:
-        """Release the memory."""
-        worker_state().release_buffers()
-
-
 # What the runner calls on every worker.
+
+
+def judge(secret: str, fit: bool) -> None:
+    """Let this process do the blocks of a job, or have it give them back."""
+    worker_state().verdicts[secret] = fit
 
 
 def count_blocks_at_work(marks: Path) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from figrl.engine.cluster import ClusterMemory
+from figrl.engine.capacity import ClusterMemory
 from figrl.engine.runner import Runner
 from figrl.engine.stage import RESERVED_BYTES, StageResult, Stages, Stats
 from figrl.errors import BadInputError, IdTypeChangedError, ResourceError

@@ -56,8 +56,9 @@ def ingest_graph(
     folder = paths.graph(version)
     done_before = exists(folder / "manifest.json")
     if not done_before:
-        runner = ClusterRunner(client, folder / "work" / "marks", session.monitor)
-        facts = build_graph(runner, sources, options, session.memory(client), folder)
+        memory = session.memory(client)
+        runner = ClusterRunner(client, folder / "work" / "marks", session.monitor, memory)
+        facts = build_graph(runner, sources, options, memory, folder)
         manifest = {
             "graph": facts,
             "config": options.significant(),

@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from figrl.engine.cluster import ClusterMemory
+from figrl.engine.capacity import ClusterMemory
 from figrl.engine.rates import Rates
 from figrl.engine.stage import RESERVED_BYTES, list_stages
 from figrl.errors import ResourceError

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from figrl.engine.cluster import ClusterMemory
+from figrl.engine.capacity import ClusterMemory
 from figrl.engine.rates import Rates
 from figrl.engine.stage import RESERVED_BYTES, Stage, list_stages
 from figrl.learn.embed import vectors_stages

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal
 import distributed
 from pydantic import Field
 
-from figrl.engine.cluster import ClusterMemory
+from figrl.engine.capacity import ClusterMemory
 from figrl.engine.runner import ClusterRunner
 from figrl.engine.session import Session
 from figrl.engine.stage import Memory
@@ -95,7 +95,7 @@ def run_fold_in(
             folder = place.space / f"fold-in-{identity}"
             parts = folder / "parts"
             place.begin(folder, parts, keep=scratch)
-            runner = ClusterRunner(client, folder / "marks", session.monitor)
+            runner = ClusterRunner(client, folder / "marks", session.monitor, memory)
             counts = job.run(runner, sources, memory, parts)
         quarantine = keep_quarantine(folder, rejected)
         schema = vectors_schema(embedding.graph, embedding.dim)

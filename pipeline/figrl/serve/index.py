@@ -14,7 +14,7 @@ from typing import Any
 import distributed
 import numpy as np
 
-from figrl.engine.cluster import ClusterMemory
+from figrl.engine.capacity import ClusterMemory
 from figrl.engine.runner import ClusterRunner
 from figrl.engine.session import Session
 from figrl.engine.stage import Block, Memory, Stage, Stages, Stats

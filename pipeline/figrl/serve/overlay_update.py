@@ -97,7 +97,7 @@ def refresh_overlay(
     job.check_memory(memory)
     sources = job.inspect(client, [str(path) for path in every])
     folder, overlay = paths.work / f"overlay-{version}", embedding.path / "overlay"
-    runner = ClusterRunner(client, folder / "marks", session.monitor)
+    runner = ClusterRunner(client, folder / "marks", session.monitor, memory)
     counts = job.run(runner, sources, memory, folder / "parts")
     rejected = paths.root / "quarantine" / f"fold-in-{version}.quarantine"
     quarantine = keep_quarantine(folder, rejected)

@@ -99,7 +99,8 @@ def learn_run(
         plan.check(free_bytes(paths.root) + size_bytes(folder) - rotated_bytes)
         for note in plan.notes:
             session.monitor.note(note)
-        runner = ClusterRunner(client, folder / "work" / "marks", session.monitor)
+        marks = folder / "work" / "marks"
+        runner = ClusterRunner(client, marks, session.monitor, plan.memory)
         manifest = learn_stages(runner, plan.in_folder(folder))
         if reference is not None:
             chunk_rows = plan.setup.geometry.chunk_rows
