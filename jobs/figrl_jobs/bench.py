@@ -27,7 +27,7 @@ from pathlib import Path
 import click
 
 from figrl.bench.checks import bench_checks
-from figrl.bench.embed import bench_embed, bench_limit, bench_workers
+from figrl.bench.embed import bench_embed, bench_limit
 from figrl.bench.factor import bench_factor
 from figrl.bench.fold_in import bench_fold_in
 from figrl.bench.growth import bench_growth
@@ -41,6 +41,7 @@ from figrl.bench.problems import CASES, MEASURES
 from figrl.bench.quality import bench_quality, compare_with_peers
 from figrl.bench.rates import measure_rates
 from figrl.bench.results import Comparison, HeldBack, Metric, Score
+from figrl.bench.scale import bench_scale
 from figrl.bench.selection import TIMEOUT_SECONDS, Selection
 from figrl.bench.sketch import bench_product, bench_regenerate
 from figrl.bench.storage import bench_storage
@@ -54,12 +55,13 @@ Result = Comparison | Metric | Score | HeldBack
 
 _PARTS: dict[str, Sequence[Callable[..., Sequence[Result]]]] = {
     "factor": [bench_factor],
-    "sketch": [bench_regenerate, bench_product, bench_workers],
+    "sketch": [bench_regenerate, bench_product],
     "ingest": [bench_ingest],
     "embed": [bench_embed],
     "fold-in": [bench_fold_in],
     "growth": [bench_growth],
     "limit": [bench_limit],
+    "scale": [bench_scale],
     "quality": [bench_quality],
     "options": [bench_options],
     "held-back": [bench_held_back],

@@ -30,6 +30,7 @@ _JOBS = (
     "pin",
     "submit",
     "cancel",
+    "resume",
     "status",
     "verify",
     "migrate",

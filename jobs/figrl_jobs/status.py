@@ -130,8 +130,9 @@ def _describe_job(job: dict[str, Any]) -> str:
         text += f" on {job['worker']}"
         if "stage" in job:
             text += f", stage {job['stage']} ({job['done']} of {job['blocks']} blocks)"
-        if job["silent_seconds"] > 30:
-            text += f", no heartbeat for {human_seconds(job['silent_seconds'])}"
+        if job["driver"] != "alive":
+            text = f"{job['job']}, lost: its driver on {job['worker']} gave no heartbeat for "
+            text += f"{human_seconds(job['silent_seconds'])}. To go on: figrl resume {job['id']}"
     if job.get("attempts", 0) > 1:
         text += f", attempt {job['attempts']}"
     return text + (f": {job['error']}" if job.get("error") else "")

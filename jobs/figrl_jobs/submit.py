@@ -5,6 +5,7 @@ For example:
   figrl submit embed --store store --dim 64 --cluster cluster.yaml
   figrl status --store store
   figrl cancel --store store 20261117-030000-1a2b3c
+  figrl resume --store store          after the scheduler died
 
 The cluster file must name a running scheduler. figrl must be installed on its workers, and they
 must see the same files. This command returns immediately. The driver runs as a task; if its worker
@@ -22,13 +23,13 @@ import dask
 import distributed
 
 from figrl.engine.cluster import connect
-from figrl.engine.cluster_file import read_cluster_config
+from figrl.engine.cluster_file import ClusterConfig, read_cluster_config
 from figrl.engine.logs import JobLog
 from figrl.engine.session import Session
 from figrl.engine.submitted import new_job, submitted_state
 from figrl.errors import ConfigError, FigrlError
 from figrl.nightly.config import read_reindex_config
-from figrl.store.files import write_json
+from figrl.store.files import read_json, write_json
 from figrl.store.layout import store_paths
 from figrl.store.lock import process_name
 from figrl.store.places import local_path
@@ -36,7 +37,7 @@ from figrl_jobs.console import Report
 from figrl_jobs.options import job
 
 _JOBS = ("ingest", "embed", "fold-in", "export", "cluster", "holes", "reindex")
-_PATHS = ("store", "out", "config", "edges")
+_PATHS = ("store", "out", "config", "edges", "cluster")
 _RETRIES = 3
 
 
@@ -48,49 +49,52 @@ def command(context: click.Context, job: str, arguments: tuple[str, ...]) -> Rep
     """Run JOB with its ARGUMENTS on a running Dask cluster, without waiting for it."""
     called = import_module(f"figrl_jobs.{job.replace('-', '_')}").command
     params = called.make_context(f"figrl {job}", list(arguments)).params
-    config = read_cluster_config(params["cluster"])
+    config = running_cluster(params["cluster"])
+    params = {name: _absolute(name, value) for name, value in params.items()}
+    if "store" in params and params["store"] is None:
+        raise click.UsageError("submit needs --store: the state and the log of the job lie there.")
+    store = params.get("store") or _store_of(params["config"])
+    # Of whoever submits, not of the worker.
+    settings = dask.config.get("figrl", {})
+    folder = new_job(store_paths(store), job, params, settings, str(config.scheduler))
+    start_driver(folder, 1, config)
+    context.params["as_json"] |= params["as_json"]
+    return {"store": str(store), "id": folder.name, "job": job, "log": str(folder / "log.jsonl")}
+
+
+def running_cluster(file: str | None) -> ClusterConfig:
+    """Read a cluster file, which has to name a scheduler."""
+    config = read_cluster_config(file)
     if config.kind != "scheduler":
         raise ConfigError(
             "submit needs a cluster that keeps running: name its scheduler in the cluster file, "
             "such as scheduler: tcp://127.0.0.1:8786, and give that file with --cluster."
         )
-    params = {name: _absolute(name, value) for name, value in params.items()}
-    if "store" in params and params["store"] is None:
-        raise click.UsageError("submit needs --store: the state and the log of the job lie there.")
-    store = params.get("store") or _store_of(params["config"])
-    folder = new_job(store_paths(store), job, params, str(config.scheduler))
+    return config
+
+
+def start_driver(folder: Path, lease: int, config: ClusterConfig) -> None:
+    """Submit the driver of a job, and leave it with the cluster."""
+    key = f"figrl-{folder.name}-{lease}"
     with connect(config) as client:
-        key = f"figrl-{folder.name}"
-        future = client.submit(
-            run_submitted,
-            folder,
-            job,
-            params,
-            # Of whoever submits, not of the worker.
-            dask.config.get("figrl", {}),
-            key=key,
-            retries=_RETRIES,
-            pure=False,
-        )
+        future = client.submit(run_submitted, folder, lease, key=key, retries=_RETRIES, pure=False)
         distributed.fire_and_forget(future)
-    context.params["as_json"] |= params["as_json"]
-    return {"store": str(store), "id": folder.name, "job": job, "log": str(folder / "log.jsonl")}
 
 
-def run_submitted(folder: Path, job: str, params: dict[str, Any], settings: dict[str, Any]) -> str:
-    """Run a job as a task of the cluster; other tasks may use its thread meanwhile.
-
-    `settings` is the section ``figrl`` of ``dask.config`` where the job was submitted.
-    """
+def run_submitted(folder: Path, lease: int) -> str:
+    """Run a job as a task of the cluster; other tasks may use its thread meanwhile."""
+    facts = read_json(folder / "job.json")
+    job, params = facts["job"], {name: _as_given(value) for name, value in facts["params"].items()}
     command = import_module(f"figrl_jobs.{job.replace('-', '_')}").command
     with (
-        dask.config.set({"figrl": settings}),
+        dask.config.set({"figrl": facts["settings"]}),
         distributed.worker_client() as client,
-        submitted_state(folder) as monitor,
+        submitted_state(folder, lease) as monitor,
     ):
         log = JobLog(folder / "log.jsonl", monitor)
         log.event("started", process=process_name())
         try:
+            monitor.check_cancelled()
             with click.Context(command, obj=Session(client, monitor=log)):
                 write_json(folder / "report.json", command.call(params))
             log.event("done")
@@ -98,6 +102,11 @@ def run_submitted(folder: Path, job: str, params: dict[str, Any], settings: dict
             log.event("failed", error=error.message, exit_code=error.exit_code)
             raise
     return folder.name
+
+
+def _as_given(value: Any) -> Any:
+    """JSON has no tuples."""
+    return tuple(value) if isinstance(value, list) else value
 
 
 def _absolute(name: str, value: Any) -> Any:

@@ -9,7 +9,7 @@ import pytest
 
 from figrl import ingest
 from figrl.analyze.metrics import modularity
-from figrl.bench import factor, fold_in, growth, storage
+from figrl.bench import factor, fold_in, growth, scale, storage
 from figrl.bench.checks import embed_seconds
 from figrl.bench.plot import plot_report
 from figrl.bench.results import Comparison, Metric
@@ -80,6 +80,28 @@ def test_a_metric_has_a_limit():
     assert not Metric("exponent", 1.2, 1.1).reached
     assert Metric("share", 0.6, 0.5, at_least=True).reached
     assert not Metric("share", 0.4, 0.5, at_least=True).describe()["reached"]
+
+
+def test_an_embedding_on_two_workers_is_measured(client, tmp_path):
+    ends = np.random.default_rng(0).integers(0, 300, (1_000, 2))
+    ingest(ends, store=tmp_path / "store", client=client)
+    found = scale.embed_once(str(tmp_path / "store"), str(tmp_path / "store"), 2, 1)
+    assert 0 < found["products"] < found["embed"]
+    assert found["cpu"] > 0
+    assert found["bytes"] > 8 * 128 * 300
+    assert not list((tmp_path / "store" / "runs").iterdir())
+
+
+def test_scale_compares_medians_with_one_worker():
+    one = [{"embed": seconds, "products": 4.0, "cpu": 10.0, "bytes": 1e9} for seconds in (9, 8, 1)]
+    two = [{"embed": 5.0, "products": 2.0, "cpu": 11.0, "bytes": 2e9}] * 3
+    embed, products, cpu, moved = scale._compare((2, 1), {(1, 1): one, (2, 1): two}, 20_000_000)
+    assert embed.what == "scale: 2 x 1 threads, 20 M edges: embed"
+    assert (embed.value, embed.limit, embed.reached) == (1.6, 1.7, False)
+    assert (products.value, cpu.value, moved.value) == (2.0, 1.1, 2.0)
+    assert products.reached
+    assert cpu.reached
+    assert moved.reached
 
 
 def test_growth_tells_of_every_stage(tmp_path, monkeypatch):

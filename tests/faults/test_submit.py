@@ -7,17 +7,29 @@ import os
 import signal
 import subprocess
 import sys
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 
 import pytest
 
-from figrl.engine.submitted import ENDED, list_jobs, new_job, read_state, submitted_state
-from figrl.errors import FigrlError, GateError
+from figrl.engine.stage import StageResult
+from figrl.engine.submitted import (
+    ENDED,
+    SupersededError,
+    ask_to_cancel,
+    list_jobs,
+    new_job,
+    next_lease,
+    read_state,
+    submitted_state,
+    take_lease,
+    unfinished_job,
+)
+from figrl.errors import BadInputError, FigrlError, GateError, StoreInUseError
 from figrl.serve.embedding import open_store
 from figrl.store.layout import store_paths
 from figrl_jobs.main import main
+from tests.dask_processes import start_scheduler, start_worker, stop
 from tests.faults.test_nights import vectors_of
-from tests.faults.test_separate_processes import start_scheduler, start_worker, stop
 from tests.learn.test_accurate import planted_edges
 from tests.nightly.test_reindex import Nights
 from tests.waiting import LONG, wait_until
@@ -25,17 +37,25 @@ from tests.waiting import LONG, wait_until
 pytestmark = pytest.mark.timeout(900)
 
 
+@contextmanager
+def running_cluster(folder, workers):
+    """The file of a cluster in processes of its own, and its scheduler."""
+    folder.mkdir()
+    scheduler, address = start_scheduler(folder)
+    processes = [scheduler, *(start_worker(address) for _ in range(workers))]
+    file = folder / "cluster.yaml"
+    file.write_text(f"scheduler: {address}\n")
+    try:
+        yield file, scheduler
+    finally:
+        stop(processes)
+
+
 @pytest.fixture
 def cluster(tmp_path):
     """A cluster file of a scheduler with three workers."""
-    scheduler, address = start_scheduler(tmp_path)
-    processes = [scheduler, *(start_worker(address) for _ in range(3))]
-    file = tmp_path / "cluster.yaml"
-    file.write_text(f"scheduler: {address}\n")
-    try:
+    with running_cluster(tmp_path / "cluster", 3) as (file, _):
         yield file
-    finally:
-        stop(processes)
 
 
 @pytest.fixture
@@ -83,6 +103,65 @@ def test_the_worker_of_the_driver_dies(nights, cluster, tmp_path):
     assert vectors_of(nights.store) == published
 
 
+def test_the_scheduler_dies_and_the_job_goes_on_elsewhere(nights, tmp_path, capsys):
+    store = str(nights.store)
+    with running_cluster(tmp_path / "first", 2) as (file, scheduler):
+        job = submit(nights, file)
+        wait_until(lambda: str(state(nights).get("stage", "")).startswith("sketch"), "it learns")
+        assert main(["resume", "--store", store]) == 6
+        assert f"Job {job} is running on" in capsys.readouterr().err
+        scheduler.kill()
+        wait_until(lambda: state(nights)["driver"] != "alive", "its driver ends")
+    # The driver was killed with its worker, or it had the time to say why it ended.
+    assert main(["status", "--store", store]) == 0
+    shown = capsys.readouterr().out
+    lost = f"job {job}: reindex, lost: " in shown and f"figrl resume {job}" in shown
+    assert lost or f"job {job}: reindex, failed" in shown
+    with running_cluster(tmp_path / "second", 2) as (file, _):
+        assert main(["resume", "--store", store, job, "--cluster", str(file)]) == 0
+        assert f"Resumed reindex as {job}." in capsys.readouterr().out
+        wait_until(lambda: state(nights)["state"] in ENDED, "it ends")
+        assert state(nights)["state"] == "done", state(nights)
+        assert main(["resume", "--store", store, job, "--cluster", str(file)]) == 3
+        assert "is done" in capsys.readouterr().err
+    published = vectors_of(nights.store)
+    nights.store.rename(tmp_path / "submitted")
+    nights.run()
+    assert vectors_of(nights.store) == published
+
+
+def test_a_driver_whose_job_was_resumed_ends_and_leaves_its_state_alone(tmp_path):
+    paths = store_paths(tmp_path)
+    folder = new_job(paths, "reindex", {}, {}, "tcp://127.0.0.1:1")
+    with submitted_state(folder, 1) as monitor:
+        assert next_lease(folder) == 2
+        with pytest.raises(StoreInUseError, match="Somebody else resumed"):
+            take_lease(folder, 2)
+        with pytest.raises(SupersededError):
+            monitor.started(StageResult("scan", 1))
+    assert read_state(folder)["state"] == "waiting"
+    with pytest.raises(SupersededError), submitted_state(folder, 1):
+        pass
+    with submitted_state(folder, 2):
+        assert read_state(folder)["state"] == "running"
+    assert read_state(folder)["state"] == "done"
+
+
+def test_a_cancelled_job_is_resumed(tmp_path):
+    paths = store_paths(tmp_path)
+    folder = new_job(paths, "reindex", {}, {}, "tcp://127.0.0.1:1")
+    ask_to_cancel(paths, folder.name)
+    with submitted_state(folder, 1) as monitor:
+        monitor.started(StageResult("scan", 1))
+    assert read_state(folder)["state"] == "cancelled"
+    assert unfinished_job(paths, None) == folder
+    with submitted_state(folder, next_lease(folder)):
+        pass
+    assert read_state(folder)["state"] == "done"
+    with pytest.raises(BadInputError, match="no submitted job that is not done"):
+        unfinished_job(paths, None)
+
+
 def test_a_job_is_cancelled_from_elsewhere(nights, cluster, capsys):
     job = submit(nights, cluster)
     wait_until(lambda: state(nights).get("stage"), "it works")
@@ -110,9 +189,9 @@ def test_a_job_is_cancelled_from_elsewhere(nights, cluster, capsys):
     ids=str,
 )
 def test_an_error_is_reported_and_unexpected_ones_propagate_to_dask(tmp_path, error, reported):
-    folder = new_job(store_paths(tmp_path), "reindex", {}, "tcp://127.0.0.1:1")
+    folder = new_job(store_paths(tmp_path), "reindex", {}, {}, "tcp://127.0.0.1:1")
     again = nullcontext() if reported[1] == 4 else pytest.raises(type(error))
-    with again, submitted_state(folder):
+    with again, submitted_state(folder, 1):
         raise error
     found = read_state(folder)
     assert (found["state"], found["exit_code"]) == reported

@@ -14,7 +14,7 @@ from figrl_jobs.main import main
 from tests.learn.test_embed import random_edges
 from tests.reference import write_edges
 
-WITHOUT_CLUSTER = ("status", "pin", "rollback", "cancel")
+WITHOUT_CLUSTER = ("status", "pin", "rollback", "cancel", "resume")
 
 
 @dataclass(frozen=True)

@@ -127,7 +127,7 @@ def test_ctrl_c_ends_with_130_and_no_traceback(tmp_path):
 
     A shell has its background jobs ignore the signal, and they would hand that on.
     """
-    job = new_job(store_paths(tmp_path), "embed", {}, "tcp://127.0.0.1:1")
+    job = new_job(store_paths(tmp_path), "embed", {}, {}, "tcp://127.0.0.1:1")
     words = ["cancel", "--store", tmp_path, job.name, "--wait", "1000", "--json"]
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:

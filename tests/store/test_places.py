@@ -59,6 +59,7 @@ S3 = "s3://bucket/there"
         ["cluster", "--store", S3, "--clusters", "2"],
         ["holes", "--store", S3],
         ["cancel", "JOB", "--store", S3],
+        ["resume", "--store", S3],
         ["demo", "--keep", S3],
         ["reindex", S3],
         ["ingest", "edges.csv", "--store", "store", "--cluster", S3],

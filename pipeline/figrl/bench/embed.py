@@ -1,4 +1,4 @@
-"""Embed: the paper in memory, memory limits and numbers of workers."""
+"""Embed: the paper in memory, and memory limits."""
 
 from __future__ import annotations
 
@@ -53,43 +53,27 @@ def bench_limit(
     return [Comparison.of(what, "the same without a limit", (limited, free), wanted=1 / 1.5)]
 
 
-def bench_workers(*, edges: int = 20_000_000, sketch_size: int = 192) -> list[Comparison]:
-    """Compare two workers of one thread with one, on the sketch stage."""
-    with planted_store(edges) as store:
-        sizes = {"store": store, "sketch_size": sketch_size, "dim": 128}
-        two, one = (_sketch_seconds(workers=workers, **sizes) for workers in (2, 1))
-    what = f"two workers: sketch stage, {edges / 1e6:.0f} M edges, d = {sketch_size:,}"
-    return [Comparison(what, "one worker", two, one, wanted=1.7)]
-
-
-def _sketch_seconds(**arguments: Any) -> float:
-    return float(measure_in_process(ours, **arguments).result["stages"]["sketch"])
-
-
 def ours(
     store: str,
     sketch_size: int,
     dim: int,
     *,
     limit_bytes: int | None = None,
-    workers: int | None = None,
 ) -> dict[str, Any]:
-    """Embed with figrl, cluster included; with `workers`, each has one thread.
+    """Embed with figrl, cluster included.
 
     Returns digests of the vectors' chunks, and deletes the run.
     """
     started = time.perf_counter()
-    cluster = {"workers": workers, "threads_per_worker": 1} if workers else {}
     config = EmbedOptions(preset="paper", dim=dim, sketch_size=sketch_size)
-    with local_session(limit_bytes, **cluster) as session:
+    with local_session(limit_bytes) as session:
         report = run_embed(store, config, session)
     seconds = time.perf_counter() - started
     run = open_store(store).embedding(report["run"]).path
     chunks = sorted((run / "embedding" / "c").rglob("*"))
     digests = [file_digest(chunk) for chunk in chunks if chunk.is_file()]
     delete(run)
-    stages = {stage["name"]: stage["seconds"] for stage in report["stages"]}
-    return {"stages": stages, "seconds": seconds, "vectors": digests}
+    return {"seconds": seconds, "vectors": digests}
 
 
 def in_memory(store: str, sketch_size: int, dim: int) -> None:
