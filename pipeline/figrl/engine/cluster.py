@@ -112,7 +112,8 @@ def _custom_cluster(custom: CustomCluster) -> Iterator[Any]:
         cluster = kind(**custom.arguments)
     except Exception as error:
         # Every class has its own way to refuse, and Dask wraps the reason.
-        reason = error.__cause__ or error
+        cause = error.__cause__ or error
+        reason = str(cause) or type(cause).__name__
         raise ConfigError(
             f"{custom.class_path} does not start with these custom.arguments: {reason}."
         ) from error

@@ -21,7 +21,15 @@ from typing import Any
 
 from figrl.engine.stage import Silent, StageResult
 from figrl.errors import BadInputError, FigrlError, StoreInUseError
-from figrl.store.files import delete, exists, list_prefix, read_json, write_json, write_text
+from figrl.store.files import (
+    delete,
+    exists,
+    list_prefix,
+    put_if_absent,
+    read_json,
+    write_json,
+    write_text,
+)
 from figrl.store.heartbeat import heartbeat
 from figrl.store.jobs import OwnerState, owner_state
 from figrl.store.layout import StorePaths
@@ -66,7 +74,7 @@ def new_job(
 def take_lease(folder: Path, lease: int) -> None:
     """Let a job wait for a driver with this lease; an error if somebody else has just taken it."""
     try:
-        _lease_file(folder, lease).touch(exist_ok=False)
+        put_if_absent(_lease_file(folder, lease))
     except FileExistsError as error:
         raise StoreInUseError(f"Somebody else resumed job {folder.name} just now.") from error
     delete(folder / "cancel")

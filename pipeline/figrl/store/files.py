@@ -44,6 +44,11 @@ def put(path: Path, content: bytes | memoryview, *, durable: bool = False) -> No
         _sync_folder(path.parent)
 
 
+def put_if_absent(path: Path) -> None:
+    """Create an empty file; FileExistsError if it is there, also if somebody else was first."""
+    path.touch(exist_ok=False)
+
+
 def _sync_folder(folder: Path) -> None:
     """Wait until the names in a folder are on disk."""
     descriptor = os.open(folder, os.O_RDONLY)
