@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from figrl.errors import BadInputError
 from figrl.store import ids as ids_module
-from figrl.store.files import copy, delete_temporary, move
+from figrl.store.files import copy, move
 from figrl.store.ids import IdIndex, check_id_kind, group_places, range_path, write_ids
+from figrl.store.leftovers import delete_temporary
 
 
 @given(parts=st.lists(st.integers(0, 5), max_size=30))

@@ -10,17 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from figrl.store.files import (
-    atomic_write,
-    delete,
-    delete_temporary,
-    exists,
-    get,
-    list_prefix,
-    list_temporary,
-    modified_time,
-    put,
-)
+from figrl.store.files import atomic_write, delete, exists, get, list_prefix, modified_time, put
+from figrl.store.leftovers import delete_temporary, list_temporary
 from tests.waiting import LONG
 
 CONTEXT = multiprocessing.get_context("fork")

@@ -22,7 +22,6 @@ from figrl.store.files import (
     digest,
     free_bytes,
     get,
-    list_temporary,
     load_array,
     modified_time,
     read_json,
@@ -33,6 +32,7 @@ from figrl.store.files import (
 )
 from figrl.store.heartbeat import heartbeat
 from figrl.store.layout import FORMAT, existing_store, read_manifest, store_paths, write_manifest
+from figrl.store.leftovers import list_temporary
 from figrl.store.lock import owner_of
 from tests.waiting import LONG, wait_until
 

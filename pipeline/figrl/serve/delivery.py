@@ -17,6 +17,7 @@ from figrl.engine.stage import Block, Memory, Stage, StageResult, Stats
 from figrl.errors import BadInputError
 from figrl.serve.output import Place, is_one_file, part_path
 from figrl.store import files
+from figrl.store.leftovers import delete_temporary
 
 _COPIES = 4
 """Copies of a row group that a join holds: as read, cast, encoded, and compressed."""
@@ -35,7 +36,7 @@ def deliver(
     `rows`: what the blocks wrote to each part; other parts are not delivered.
     """
     work, out = runner.marks.parent, place.path
-    files.delete_temporary(parts)
+    delete_temporary(parts)
     check_parts(parts, rows, work)
     place.lock.check()
     # Somebody may have put a file there since the job began.

@@ -16,6 +16,7 @@ from figrl.store import files, migration
 from figrl.store.jobs import recorded_lock
 from figrl.store.layout import FORMAT, PathLike, StorePaths, migrating_path
 from figrl.store.lease import not_in_use
+from figrl.store.leftovers import delete_temporary
 from figrl.store.places import local_path
 from figrl.units import human_bytes
 
@@ -71,7 +72,7 @@ def migrate(store: PathLike, monitor: Monitor | None = None) -> dict[str, Any]:
         migration.migrate_log(root / "history.jsonl")
         attempt_by_history(paths)
         for place in (paths.graphs, paths.runs):
-            files.delete_temporary(place)
+            delete_temporary(place)
         files.delete(aside)
         files.delete(migrating_path(root))
     names = {

@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from figrl.errors import ConfigError, StoreInUseError
 from figrl.store import files
 from figrl.store.layout import PathLike
+from figrl.store.leftovers import delete_left_beside
 from figrl.store.lock import Lock, describe_owner, locked, owner_of
 from figrl.store.places import local_path
 
@@ -129,7 +130,7 @@ class Place:
         """
         self.check_free(work)
         for place in (self.path, self.space):
-            files.delete_left_beside(place)
+            delete_left_beside(place)
         for other in files.list_prefix(self.space):
             # Left by a killed job with other input or options: nobody else works here.
             if other not in (work, parts, keep, *parts.parents):

@@ -14,6 +14,7 @@ from figrl.serve.overlay import hand_over_edges
 from figrl.store import files
 from figrl.store.layout import PathLike, StorePaths, check_finished, existing_store, read_manifest
 from figrl.store.lease import not_in_use
+from figrl.store.leftovers import list_temporary
 from figrl.store.lock import Lock
 
 Action = Literal["published", "rolled back", "refused", "failed", "deleted"]
@@ -201,11 +202,11 @@ def _abandoned(paths: StorePaths, days: float) -> list[Path]:
             else:
                 gone = _last_change(folder) < oldest
             found += [folder] * gone
-        found += files.list_temporary(parent)
+        found += list_temporary(parent)
     # In the other folders somebody may be writing just now: a cluster, a pin, metrics.
-    left = [*files.list_temporary(paths.root), *files.list_temporary(paths.root / "logs")]
+    left = [*list_temporary(paths.root), *list_temporary(paths.root / "logs")]
     for run in paths.finished_runs():
-        left += files.list_temporary(paths.run(run), deep=True)
+        left += list_temporary(paths.run(run), deep=True)
     return found + [path for path in left if _last_change(path) < oldest]
 
 

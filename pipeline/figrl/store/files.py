@@ -8,7 +8,6 @@ functions.
 from __future__ import annotations
 
 import ctypes
-import glob
 import hashlib
 import json
 import os
@@ -260,12 +259,6 @@ def move(path: Path, target: Path) -> None:
     path.rename(target)
 
 
-def delete_temporary(folder: Path) -> None:
-    """Delete all that killed processes left half-written below a prefix."""
-    for path in list_temporary(folder, deep=True):
-        delete(path)
-
-
 def map_new_array(path: Path, size: int, dtype: npt.DTypeLike) -> np.memmap[Any, Any]:
     """Create an array file of zeros, and map it into memory for writing."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -303,27 +296,6 @@ def append_line(path: Path, line: str, *, durable: bool = False) -> None:
             content = content[file.write(content) :]
         if durable:
             os.fsync(file.fileno())
-
-
-def list_temporary(folder: Path, *, deep: bool = False) -> list[Path]:
-    """What killed processes left below a prefix, or directly: half written or half deleted."""
-    found: list[Path] = []
-    # Other jobs may delete folders meanwhile, which a walk does not mind.
-    for root, folders, names in os.walk(folder):
-        every = (*folders, *names)
-        found += [Path(root, name) for name in every if name[0] == "." and name.endswith(".tmp")]
-        if not deep:
-            break
-    return sorted(found)
-
-
-def delete_left_beside(path: Path) -> None:
-    """Delete what killed processes left beside an object: half written or half deleted ones."""
-    for left in path.parent.glob(f".{glob.escape(path.name)}.{'[0-9a-f]' * 8}.tmp"):
-        if left.is_dir():
-            shutil.rmtree(left, ignore_errors=True)
-        else:
-            left.unlink(missing_ok=True)
 
 
 def modified_time(path: Path) -> float:

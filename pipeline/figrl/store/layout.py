@@ -26,7 +26,6 @@ from figrl.errors import BadInputError, ConfigError, DamagedError
 from figrl.store.checksums import damage_reported, damaged, unsealed_json
 from figrl.store.contents import list_contents
 from figrl.store.files import (
-    delete_temporary,
     exists,
     get,
     list_prefix,
@@ -36,6 +35,7 @@ from figrl.store.files import (
     write_text,
 )
 from figrl.store.jobs import recorded_lock
+from figrl.store.leftovers import delete_temporary
 from figrl.store.lock import Lock
 from figrl.store.places import PathLike as PathLike
 from figrl.store.places import local_path
