@@ -22,10 +22,12 @@ from figrl.engine.session import Session
 from figrl.errors import BadInputError
 from figrl.ingestion.ingest import run_ingest
 from figrl.ingestion.options import IngestOptions
+from figrl.learn.setup import Tiling
 from figrl.learn.spec import EmbedOptions
 from figrl.serve.runs import run_embed
+from tests.cutting import cut_products
 from tests.faults.processes import PRELOAD, Faults, Figrl
-from tests.faults.workload import JOBS, Block, Workload, bits, marked_blocks, output
+from tests.faults.workload import JOBS, NODES, Block, Workload, bits, marked_blocks, output
 
 # The story of a job starts it many times.
 pytestmark = pytest.mark.timeout(1800)
@@ -190,6 +192,41 @@ def test_a_worker_dies_in_each_stage(workload, alone, four, tmp_path):
         committed = faults.take_log()
         assert len(committed) == len(set(committed)) == sum(blocks_of(report).values())
     assert [block for block in planned if not faults.happened(block)] == []
+
+
+WAYS = {
+    # Each worker has a slice of two or four columns through two products at a time.
+    "chains": (
+        (Tiling(4, NODES, 2, holds_graph=True), Tiling(2, NODES, 2)),
+        [("sketch-001", "0001"), ("sketch-003", "0000"), ("smooth-001", "0001")],
+    ),
+    # Row groups of a slice, past which the operand goes in parts.
+    "a grid": (
+        (Tiling(4, 2_000, groups=2), Tiling(2, 1_000, groups=3)),
+        [
+            ("sketch-002", "0001-000000"),
+            ("sketch-003", "0000-000001"),
+            ("smooth-001", "0001-000002"),
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_worker_dies_in_products_that_are_shared_out(
+    workload, alone, four, tmp_path, monkeypatch, way
+):
+    client, faults = four
+    tilings, planned = WAYS[way]
+    faults.plan("die", planned)
+    faults.take_log()
+    store = _store_before("embed", alone[0], tmp_path)
+    cut_products(monkeypatch, open_store(alone[0]).embedding().run, *tilings)
+    report = workload.run("embed", store, client)
+    assert [block for block in planned if not faults.happened(block)] == []
+    committed = faults.take_log()
+    assert len(committed) == len(set(committed)) == sum(blocks_of(report).values())
+    assert bits(store, "embed") == bits(alone[0], "embed")
 
 
 @dataclass(frozen=True)
