@@ -66,7 +66,7 @@ def command(keep: str | None, picture: str, connection: Connection) -> Report:
 def _demonstrate(folder: Path, store: Path, picture: Path, session: Session) -> dict[str, Any]:
     # scikit-learn takes a second and 100 MB to import. Worker processes import what this process
     # has imported when they start, and no other job needs it.
-    from figrl.analyze.kmeans import kmeans, nearest_center
+    from figrl.analyze.kmeans import kmeans_in_memory, nearest_center
     from figrl.analyze.metrics import agreement
     from figrl.study.map import draw_map
 
@@ -82,9 +82,8 @@ def _demonstrate(folder: Path, store: Path, picture: Path, session: Session) -> 
     folded = run_fold_in(store, new, out, FoldInOptions(), session)
     session.monitor.note("Clustering the vectors and comparing them with the planted communities.")
     embedding = open_store(store).embedding()
-    with session.connected().as_current():
-        labels, centers = kmeans(embedding.vectors, planted.communities)
-    ids = np.asarray(embedding.ids())
+    vectors, ids = np.asarray(embedding.vectors), np.asarray(embedding.ids())
+    labels, centers = kmeans_in_memory(vectors, planted.communities)
     table = pq.read_table(out)
     new_ids = table.column("id").to_numpy()
     flat = table.column("vector").combine_chunks().flatten().to_numpy()
@@ -93,7 +92,7 @@ def _demonstrate(folder: Path, store: Path, picture: Path, session: Session) -> 
     session.monitor.note("Drawing a map of the vectors.")
     draw_map(
         picture,
-        _sample(np.asarray(embedding.vectors), planted.community(ids), 1500),
+        _sample(vectors, planted.community(ids), 1500),
         _sample(new_vectors, planted.community(new_ids), 300),
     )
     return {
