@@ -9,9 +9,13 @@ import threading
 import time
 from pathlib import Path
 
+import dask.array as da
 import numpy as np
 import pytest
 import zarr
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import basic_indices
 
 from figrl.errors import BadInputError, ConfigError, DamagedError, StoreInUseError
 from figrl.store.arrays import ArraySpec, create_array, open_zarr, read_range, write_rows
@@ -58,6 +62,34 @@ def holder(tmp_path):
     yield process
     process.kill()
     process.communicate()
+
+
+INDICES = st.one_of(
+    basic_indices((23, 9), allow_newaxis=False),
+    st.tuples(st.lists(st.integers(-23, 22), min_size=1), st.slices(9)),
+    st.tuples(st.slices(23), st.lists(st.integers(-9, 8), min_size=1)),
+    st.lists(st.booleans(), min_size=23, max_size=23),
+)
+
+
+@given(INDICES)
+def test_any_index_of_a_stored_array_gives_what_numpy_gives(tmp_path_factory, index):
+    folder = tmp_path_factory.getbasetemp() / "indexed"
+    values = np.arange(23 * 9, dtype=np.float32).reshape(23, 9)
+    if not folder.exists():
+        create_array(ArraySpec(folder, values.shape, (5, 4)))
+        zarr.open_array(str(folder))[...] = values
+    expected = values[index]
+    np.testing.assert_array_equal(open_zarr(folder)[index], expected)
+    lazy = da.from_array(open_zarr(folder), chunks=(10, 9))
+    np.testing.assert_array_equal(np.asarray(lazy[index].compute()), expected)
+
+
+@pytest.mark.parametrize("index", [23, -24, (0, 9)])
+def test_a_number_that_is_too_large_is_an_index_error(tmp_path, index):
+    create_array(ArraySpec(tmp_path / "array", (23, 9), (5, 4)))
+    with pytest.raises(IndexError):
+        open_zarr(tmp_path / "array")[index]
 
 
 def test_a_locked_store_names_its_owner_and_is_free_when_that_dies(holder, tmp_path):

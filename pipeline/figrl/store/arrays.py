@@ -8,6 +8,7 @@ other, with the checksum codec.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
@@ -77,6 +78,22 @@ def _metadata(spec: ArraySpec) -> bytes:
     return sealed_json(dict(array.metadata.to_dict()), inside="attributes")
 
 
+def _boxed(part: Any, size: int) -> tuple[tuple[int, int], Any]:
+    """Ends of the range around an index along one axis, and what to take of that range."""
+    if isinstance(part, slice):
+        every = range(size)[part]
+        if not every:
+            return (0, 0), slice(None)
+        low, high = min(every[0], every[-1]), max(every[0], every[-1])
+        return (low, high + 1), slice(None, None, every.step)
+    if np.ndim(part) == 0:
+        number = range(size)[operator.index(part)]
+        return (number, number + 1), 0
+    places = np.arange(size)[np.asarray(part)]
+    low = int(places.min(initial=size - 1)) if places.size else 0
+    return (low, int(places.max(initial=low - 1)) + 1), places - low
+
+
 @dataclass(frozen=True)
 class StoredArray:
     """A Zarr array of any shape, whose parts are read when they are asked for."""
@@ -92,10 +109,17 @@ class StoredArray:
         return len(self.shape)
 
     def __getitem__(self, key: Any) -> npt.NDArray[Any]:
-        """A box: ``...``, or slices without steps."""
-        given = () if key is Ellipsis else key if isinstance(key, tuple) else (key,)
-        slices = [*given, *[slice(None)] * (self.ndim - len(given))]
-        ranges = [part.indices(size)[:2] for part, size in zip(slices, self.shape, strict=True)]
+        """What NumPy would give, without new axes: the box around it is read."""
+        given = list(key) if isinstance(key, tuple) else [key]
+        if not any(part is Ellipsis for part in given):
+            given.append(Ellipsis)
+        gap = next(place for place, part in enumerate(given) if part is Ellipsis)
+        given[gap : gap + 1] = [slice(None)] * (self.ndim - len(given) + 1)
+        boxed = [_boxed(part, size) for part, size in zip(given, self.shape, strict=True)]
+        box = self._read([ends for ends, _ in boxed])
+        return np.asarray(box[tuple(within for _, within in boxed)])
+
+    def _read(self, ranges: list[tuple[int, int]]) -> npt.NDArray[Any]:
         out = np.empty([max(stop - start, 0) for start, stop in ranges], self.dtype)
         for place in self._places(ranges):
             corner = [number * size for number, size in zip(place, self.chunks, strict=True)]
