@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import dask
@@ -224,6 +226,30 @@ def test_a_custom_cluster_that_follows_the_work_may_begin_with_nothing():
         offer = cluster_memory(client, None)
         assert (offer.threads, offer.limit_bytes) == (1, 10**9)
         assert 1 <= offer.workers <= 2
+
+
+SCRIPT = """
+import figrl
+
+run = figrl.embed([("a", "b"), ("b", "c"), ("c", "a"), ("c", "d")], dim=2)
+print(run.vectors.shape, run["a"].shape)
+"""
+
+
+@pytest.mark.parametrize("piped", [False, True])
+def test_a_script_needs_no_guard_for_its_main_module(tmp_path, piped):
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    done = subprocess.run(
+        [sys.executable, "-" if piped else str(script)],
+        input=SCRIPT if piped else None,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "(4, 2) (2,)\n"
 
 
 def test_a_job_waits_for_workers_that_are_still_in_the_queue():

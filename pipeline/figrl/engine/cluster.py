@@ -10,6 +10,7 @@ import importlib
 import logging
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from multiprocessing import spawn
 from typing import Any
 
 import dask
@@ -76,7 +77,7 @@ def _client(cluster: Any, security: Security | None) -> distributed.Client:
 def _local_cluster(local: LocalCluster, limit_bytes: int | None) -> Iterator[Any]:
     workers, threads = local.shape()
     pages = local.dashboard_address is not None
-    with dask.config.set(http_routes(pages=pages)):
+    with _main_module_left_alone(), dask.config.set(http_routes(pages=pages)):
         cluster = distributed.LocalCluster(
             n_workers=workers,
             threads_per_worker=threads,
@@ -95,8 +96,30 @@ def _local_cluster(local: LocalCluster, limit_bytes: int | None) -> Iterator[Any
         )
     # A worker that dies is started again, but Dask dismisses it for good if it happens to be away
     # at one moment, 15 s after a death: with the last one dismissed, a job would wait for ever.
-    with dask.config.set({"distributed.deploy.lost-worker-timeout": "365 days"}), cluster:
+    forever = {"distributed.deploy.lost-worker-timeout": "365 days"}
+    with _main_module_left_alone(), dask.config.set(forever), cluster:
         yield cluster
+
+
+@contextmanager
+def _main_module_left_alone() -> Iterator[None]:
+    """Keep worker processes from importing the script that starts them.
+
+    It would begin the job again in each of them, unless it has a guard for its main module, which
+    scripts of a few lines do not have. Workers need nothing of it: Dask sends functions that are
+    defined there by value.
+    """
+    original = spawn.get_preparation_data
+
+    def without_main(name: str) -> dict[str, Any]:
+        prepared = original(name)
+        return {key: prepared[key] for key in prepared if not key.startswith("init_main")}
+
+    spawn.get_preparation_data = without_main
+    try:
+        yield
+    finally:
+        spawn.get_preparation_data = original
 
 
 def _preloads() -> list[str]:
