@@ -19,7 +19,8 @@ from typing import Any
 import click
 
 from figrl.config import make_options
-from figrl.engine.capacity import ClusterMemory, planned_memory
+from figrl.engine.available import planned_memory
+from figrl.engine.capacity import ClusterMemory
 from figrl.engine.cluster_file import read_cluster_config
 from figrl.engine.rates import measured_rates as read_rates
 from figrl.errors import ConfigError
@@ -75,17 +76,22 @@ def command(
     config = make_options(EmbedOptions, options)
     graph, free = _graph(store, nodes, edges)
     limit = parse_memory(memory_limit) if memory_limit is not None else None
+    assumed = ""
     if workers is None and threads is None and memory is None:
         offered = planned_memory(read_cluster_config(cluster), limit)
     else:
+        given = {"--workers": workers, "--threads": threads, "--memory": memory or memory_limit}
+        missing = [option for option, value in given.items() if value is None]
+        assumed = f" (assumed: {', '.join(missing)})" if missing else ""
         size = parse_memory(memory or memory_limit or "16GB")
         offered = ClusterMemory(workers or 1, threads or 8, min(size, limit or size))
     if storage_rate is not None:
         offered = replace(offered, storage_rate=parse_memory(storage_rate))
     plan = plan_embedding(graph, config, offered)
-    plan.check(free if free is not None else plan.disk_bytes)
+    option = "--memory" if memory is not None else "--memory-limit"
+    plan.check(free if free is not None else plan.disk_bytes, option)
     rates = read_rates() if measured_rates else None
-    return {**plan.describe(rates), "free_disk_bytes": free}
+    return {**plan.describe(rates), "free_disk_bytes": free, "assumed": assumed}
 
 
 def _graph(store: str | None, nodes: float | None, edges: float | None) -> tuple[Graph, int | None]:
@@ -107,17 +113,21 @@ def _render(report: Report) -> None:
     facts: dict[str, Cell] = {
         "graph": "{nodes:,} nodes, {edges:,} edges",
         "vectors": "{dim} dimensions, from a sketch of {sketch_size:,}",
-        "cluster": "{workers} workers x {threads_per_worker} threads, "
-        "{memory_limit_bytes:bytes} each",
+        "cluster": f"{_counted(report['workers'], 'worker')} with "
+        f"{_counted(report['threads_per_worker'], 'thread')} and "
+        "{memory_limit_bytes:bytes} each" + report["assumed"],
         "memory of a worker": "{peak_worker_bytes:bytes} of {allowed_bytes:bytes} that may be used",
         "disk": "{disk_bytes:bytes}" + free,
-        "network": "{network_bytes:bytes} to and from the store",
-        "slices": "{tiling[slice_columns]} columns of the sketch at a time, "
-        "{tiling[operand_rows]:,} rows of the operand",
+        "bytes moved": "{network_bytes:bytes} from and to the store, by all workers together",
+        "sketch": _cut(report, "tiling", report["spec"]["width"]),
+        "smoothing": _cut(report, "vectors_tiling", report["dim"]),
         "time": f"about {{seconds:duration}}, most of it for {{binds}} (rates {rates})",
         "faster with": "{advice}",
     }
+    if not report["spec"]["smoothing"]:
+        del facts["smoothing"]
     print_facts(report, facts)
+    click.echo("Without ingest, which reads the edges once and sorts them on the disk.")
     columns: list[tuple[str, Cell]] = [
         ("stage", "{name}"),
         ("tasks", "{tasks:,}"),
@@ -128,3 +138,20 @@ def _render(report: Report) -> None:
         ("time", "{seconds:duration}"),
     ]
     print_table(report["stages"], columns, left=["stage"])
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def _cut(report: Report, which: str, columns: int) -> str:
+    """How products are cut, in the words of docs/scale.md."""
+    tiling = report[which]
+    slices = -(-columns // tiling["slice_columns"])
+    rows, groups = tiling["operand_rows"], tiling["groups"]
+    text = f"{_counted(slices, 'slice')} of {tiling['slice_columns']} columns"
+    if groups > 1:
+        text += f" x {groups:,} groups of rows"
+    if rows < report["nodes"]:
+        return f"{text}, the matrix before in parts of {rows:,} rows"
+    return f"{text}, in the memory of a worker" if tiling["chain"] else text

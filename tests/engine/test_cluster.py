@@ -14,7 +14,7 @@ import pytest
 from dask.system import CPU_COUNT
 from distributed.system import MEMORY_LIMIT
 
-from figrl.engine.capacity import cluster_memory, planned_memory
+from figrl.engine.available import cluster_memory, planned_memory
 from figrl.engine.cluster import connect
 from figrl.engine.cluster_file import ClusterConfig, LocalCluster, read_cluster_config
 from figrl.engine.session import Session
@@ -252,6 +252,24 @@ def test_a_script_needs_no_guard_for_its_main_module(tmp_path, piped):
     assert done.stdout == "(4, 2) (2,)\n"
 
 
+def test_a_limit_that_no_process_can_keep_is_refused_at_once():
+    local = ClusterConfig(local=LocalCluster(workers=1))
+    with (
+        pytest.raises(ResourceError, match=r"takes 150 MB by itself, and its limit is 2 MB"),
+        connect(local, 2_000_000),
+    ):
+        pass
+
+
+def test_a_person_is_told_what_is_waited_for(monkeypatch):
+    monkeypatch.setattr("figrl.engine.available._WORKER_WAIT_SECONDS", 0.3)
+    monkeypatch.setattr("figrl.engine.available._TOLD_SECONDS", 0.1)
+    told = []
+    with connect(custom()) as client, pytest.raises(ResourceError, match="no worker that answers"):
+        cluster_memory(client, None, told.append)
+    assert told == ["Waiting for a worker of the Dask cluster, up to 0.3 s."]
+
+
 def test_a_job_waits_for_workers_that_are_still_in_the_queue():
     waits = ClusterConfig.model_validate(
         custom(scale=2).model_dump(by_alias=True, exclude_none=True)
@@ -289,7 +307,7 @@ def test_a_wait_that_could_not_end_well_is_refused(write, text, message):
 
 
 def test_a_cluster_without_workers_is_an_error(monkeypatch):
-    monkeypatch.setattr("figrl.engine.capacity._WORKER_WAIT_SECONDS", 0.2)
+    monkeypatch.setattr("figrl.engine.available._WORKER_WAIT_SECONDS", 0.2)
     with (
         connect(custom()) as client,
         pytest.raises(ResourceError, match=r"no worker that answers"),

@@ -12,12 +12,14 @@ import distributed
 import pytest
 
 import figrl
+from figrl.engine.available import cluster_memory
 from figrl.engine.capacity import ClusterMemory
 from figrl.engine.runner import ClusterRunner, map_on_workers
 from figrl.engine.stage import Block, Silent, Stage
-from figrl.errors import ConfigError
+from figrl.errors import BadInputError, ConfigError
 from tests.dask_processes import start_scheduler, start_worker, stop
 from tests.faults.workload import Workload, bits
+from tests.staging import run_stage
 from tests.waiting import wait_until
 
 PLANNED = ClusterMemory(workers=1, threads=1, limit_bytes=1_500_000_000)
@@ -199,6 +201,41 @@ def test_no_worker_that_can_take_part_is_an_error(start, tmp_path):
     with pytest.raises(ConfigError, match=rf"No worker .* can take part\. {bad}: it has 500 MB"):
         ClusterRunner(client, tmp_path / "marks", planned=PLANNED)
     assert map_on_workers(client, _whose, [(0,)])[0]["process"] > 0
+
+
+def test_a_cluster_of_workers_without_figrl_is_told_why(start, tmp_path):
+    client, start_one = start
+    folder = tmp_path / "modules"
+    folder.mkdir()
+    start_one("bad", **without_figrl(folder, None))
+    with pytest.raises(ConfigError, match=r"No worker .*: it has no figrl: install figrl"):
+        cluster_memory(client, None)
+
+
+def test_a_worker_with_less_memory_than_others_is_named(start):
+    client, start_one = start
+    start_one("large")
+    small = start_one("small", memory="500MB")
+    offered = cluster_memory(client, None)
+    assert (offered.workers, offered.limit_bytes, offered.smallest) == (2, 500_000_000, small)
+    assert offered.remedy("1GB").startswith(f"Worker {small} has less memory than the others: give")
+    # With a lower limit of the job, it is not that worker that limits it.
+    assert cluster_memory(client, 400_000_000).smallest == ""
+    assert cluster_memory(client, 400_000_000).remedy("1GB").startswith("Raise --memory-limit to 1")
+
+
+def _refuse(_):
+    raise BadInputError("row 7 of a file")
+
+
+def test_an_error_of_figrl_is_not_logged_by_the_worker(start, tmp_path):
+    client, start_one = start
+    address = start_one("good")
+    before = len(client.get_worker_logs(workers=[address])[address])
+    with pytest.raises(BadInputError, match="row 7 of a file"):
+        run_stage(client, tmp_path / "marks", Stage("refuses", _refuse, [Block("x", (1,))]))
+    logs = client.get_worker_logs(workers=[address])[address][: -before or None]
+    assert not [text for _, text in logs if "Compute Failed" in text]
 
 
 def test_a_whole_job_beside_workers_that_cannot_take_part(start, client, tmp_path):

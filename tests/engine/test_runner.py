@@ -19,8 +19,8 @@ import distributed
 import numpy as np
 import pytest
 
+from figrl.engine.available import cluster_memory
 from figrl.engine.block import execute_block
-from figrl.engine.capacity import cluster_memory
 from figrl.engine.cluster import connect
 from figrl.engine.cluster_file import ClusterConfig
 from figrl.engine.runner import ClusterRunner, map_on_workers

@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 import math
-import os
-from contextlib import suppress
 from dataclasses import dataclass
 
 import distributed
 from distributed.system import MEMORY_LIMIT
 
-from figrl.engine.cluster import connect
-from figrl.engine.cluster_file import ClusterConfig, LocalCluster
-from figrl.errors import ResourceError
 from figrl.units import human_bytes
-
-_WORKER_WAIT_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -23,12 +16,14 @@ class ClusterMemory:
     """What the workers of a cluster offer: the smallest memory and the most threads.
 
     `storage_rate`: bytes a second that the storage gives to all workers together, if that is known.
+    `smallest`: address of the worker by which the memory is limited, if others have more.
     """
 
     workers: int
     threads: int
     limit_bytes: int
     storage_rate: float = math.inf
+    smallest: str = ""
 
     # Dask stops giving tasks to a worker whose process holds 80 % of its limit, and a shared
     # operand is held between tasks: a plan that came near would never end.
@@ -47,35 +42,18 @@ class ClusterMemory:
             f"{human_bytes(self.limit_bytes)} each"
         )
 
-
-def cluster_memory(client: distributed.Client, limit_bytes: int | None) -> ClusterMemory:
-    """Ask the workers for their memory, at most `limit_bytes`, and their threads."""
-    # A task, for an adaptive cluster may start its first worker only when there is work.
-    first = client.submit(os.getpid, pure=False)
-    with suppress(TimeoutError):
-        first.result(timeout=_WORKER_WAIT_SECONDS)
-    offers = client.run(offer, on_error="ignore")
-    if not offers:
-        raise ResourceError(
-            "The Dask cluster has no worker that answers. Start one, with figrl installed where it "
-            "runs, and try again."
-        )
-    threads = max(threads for threads, _ in offers.values())
-    memory = min(memory for _, memory in offers.values())
-    return ClusterMemory(len(offers), threads, min(memory, limit_bytes or memory))
+    def remedy(self, needed: str = "more") -> str:
+        """How to give the workers the memory that is `needed`, such as ``"2GB"``."""
+        if self.smallest:
+            return (
+                f"Worker {self.smallest} has less memory than the others: give it {needed}, or "
+                "stop it, for a job counts on the same of every worker."
+            )
+        amount = "" if needed == "more" else f" to {needed}"
+        return f"Raise --memory-limit{amount}, or use workers with fewer threads."
 
 
 def offer(dask_worker: distributed.Worker) -> tuple[int, int]:
     """Threads and memory of a worker."""
     limit = dask_worker.memory_manager.memory_limit or MEMORY_LIMIT
     return int(dask_worker.state.nthreads), int(limit)
-
-
-def planned_memory(config: ClusterConfig, limit_bytes: int | None) -> ClusterMemory:
-    """What the workers offer; a local cluster need not be started to know it."""
-    if config.kind == "local":
-        local = config.local or LocalCluster()
-        workers, threads = local.shape()
-        return ClusterMemory(workers, threads, local.limit_bytes(limit_bytes))
-    with connect(config, limit_bytes) as client:
-        return cluster_memory(client, limit_bytes)

@@ -8,22 +8,28 @@ from __future__ import annotations
 
 import importlib
 import logging
+import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from multiprocessing import spawn
 from typing import Any
+from unittest.mock import patch
 
 import dask
 import distributed
 from distributed.deploy.cluster import Cluster
 from distributed.security import Security
+from distributed.versions import VersionMismatchWarning
 
 from figrl.engine.cluster_file import ClusterConfig, CustomCluster, LocalCluster, Wait
 from figrl.engine.security import http_routes, private_folder
 from figrl.errors import ConfigError, ResourceError
-from figrl.units import human_seconds
+from figrl.units import human_bytes, human_seconds
 
 _CONNECT_TRIES = 5
+
+_LEAST_BYTES = 150_000_000
+"""Memory of a worker process that has loaded what it needs; with less it dies again and again."""
 
 
 @contextmanager
@@ -65,6 +71,13 @@ def _wait_for_workers(client: distributed.Client, wait: Wait) -> None:
 
 
 def _client(cluster: Any, security: Security | None) -> distributed.Client:
+    with warnings.catch_warnings():
+        # Workers are looked at before they get work, and told of in one line.
+        warnings.simplefilter("ignore", VersionMismatchWarning)
+        return _connected(cluster, security)
+
+
+def _connected(cluster: Any, security: Security | None) -> distributed.Client:
     for _ in range(_CONNECT_TRIES - 1):
         # The scheduler's answer may come together with news for all clients, which Dask's client
         # takes for an error of its own.
@@ -76,12 +89,18 @@ def _client(cluster: Any, security: Security | None) -> distributed.Client:
 @contextmanager
 def _local_cluster(local: LocalCluster, limit_bytes: int | None) -> Iterator[Any]:
     workers, threads = local.shape()
+    memory = local.limit_bytes(limit_bytes)
+    if memory < _LEAST_BYTES:
+        raise ResourceError(
+            f"A worker process takes {human_bytes(_LEAST_BYTES)} by itself, and its limit is "
+            f"{human_bytes(memory)}. Raise --memory-limit, or use fewer workers."
+        )
     pages = local.dashboard_address is not None
     with _main_module_left_alone(), dask.config.set(http_routes(pages=pages)):
         cluster = distributed.LocalCluster(
             n_workers=workers,
             threads_per_worker=threads,
-            memory_limit=local.limit_bytes(limit_bytes),
+            memory_limit=memory,
             processes=True,
             host="127.0.0.1",
             # In memory; a worker gets them through the pipe by which it is started.
@@ -115,11 +134,8 @@ def _main_module_left_alone() -> Iterator[None]:
         prepared = original(name)
         return {key: prepared[key] for key in prepared if not key.startswith("init_main")}
 
-    spawn.get_preparation_data = without_main
-    try:
+    with patch.object(spawn, "get_preparation_data", without_main):
         yield
-    finally:
-        spawn.get_preparation_data = original
 
 
 def _preloads() -> list[str]:

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 
 import distributed
 
-from figrl.engine.capacity import ClusterMemory, cluster_memory
+from figrl.engine.available import cluster_memory
+from figrl.engine.capacity import ClusterMemory
 from figrl.engine.cluster import connect
 from figrl.engine.cluster_file import read_cluster_config
 from figrl.engine.stage import Monitor, Silent
@@ -43,7 +44,7 @@ class Session:
 
     def memory(self, client: distributed.Client) -> ClusterMemory:
         """What the workers offer, within the limit."""
-        return cluster_memory(client, self.limit_bytes)
+        return cluster_memory(client, self.limit_bytes, self.monitor.note)
 
     @contextmanager
     def open(self) -> Iterator[distributed.Client]:

@@ -165,8 +165,20 @@ class _Call:
     def __init__(self, *arguments: Any) -> None:
         self._arguments = arguments
 
-    def __reduce__(self) -> tuple[Callable[..., Outcome], tuple[Any, ...]]:
-        return execute_block, self._arguments
+    def __reduce__(self) -> tuple[Callable[..., Outcome | FigrlError], tuple[Any, ...]]:
+        return _done_or_refused, self._arguments
+
+
+def _done_or_refused(*arguments: Any) -> Outcome | FigrlError:
+    """Do a block; an error of figrl is what it returns.
+
+    Dask would log it with a traceback and all arguments on the worker, which for a local cluster is
+    the notebook; the job shows it once, in its own words.
+    """
+    try:
+        return execute_block(*arguments)
+    except FigrlError as error:
+        return error
 
 
 class _LostTasks:
@@ -218,7 +230,7 @@ def wait_for_none(
 def outcome_of(future: distributed.Future[Any], stage_name: str) -> Any:
     """What a task returned, or its error with advice; the future is released."""
     try:
-        return future.result()
+        result = future.result()
     except KilledWorker as error:
         raise ResourceError(
             f"A block of stage '{stage_name}' was on a worker that died, several times over "
@@ -228,6 +240,10 @@ def outcome_of(future: distributed.Future[Any], stage_name: str) -> Any:
         ) from error
     except (FutureCancelledError, CommClosedError) as error:
         raise cluster_lost(f"during stage '{stage_name}'", error) from error
+    else:
+        if isinstance(result, FigrlError):
+            raise result
+        return result
     finally:
         # A client keeps the error of a future, an error its traceback, and that all that callers
         # have open: with a run that is read, the lease that keeps it from being deleted.

@@ -58,8 +58,8 @@ class IngestSizes:
             needed = RESERVED_BYTES + memory.threads * per_edge * _MIN_CHUNK_EDGES
             raise ResourceError(
                 f"ingest needs at least {human_bytes(needed / memory.usable_share)} for a worker "
-                f"with {memory.threads} threads; each has {human_bytes(memory.limit_bytes)}. Raise "
-                "--memory-limit, or give the workers fewer threads in the cluster file."
+                f"with {memory.threads} threads; each has {human_bytes(memory.limit_bytes)}. "
+                f"{memory.remedy()}"
             )
         return cls(
             chunk_edges=min(1 << int(math.log2(task_bytes / per_edge)), _MAX_CHUNK_EDGES),

@@ -96,26 +96,42 @@ class EmbedPlan:
             f"sketch is larger than the matrix it stands for. {cheaper} would be cheaper."
         ]
 
-    def check(self, free_disk_bytes: int) -> None:
-        """Refuse what does not fit, with the numbers and the option to change."""
+    @property
+    def _smaller(self) -> str:
+        """Options of a smaller run."""
+        by_rule = self.options.preset == "paper" or self.options.epsilon is not None
+        return "a lower --sketch-size (or a larger --epsilon)" if by_rule else "a smaller --width"
+
+    def sufficient_limit(self) -> str:
+        """The least memory of a worker, about, with which the run would fit."""
+        plan, limit = self, self.memory.limit_bytes
+        # With more memory products are cut in another way, which may need a little more again.
+        while plan.peak_bytes > plan.memory.allowed_bytes:
+            limit = max(math.ceil(plan.peak_bytes / self.memory.usable_share), limit + 10_000_000)
+            enough = replace(self.memory, limit_bytes=limit)
+            plan = plan_embedding(self.setup.graph, self.options, enough)
+        return f"{math.ceil(limit / 1e7) * 10}MB"
+
+    def check(self, free_disk_bytes: int, option: str = "--memory-limit") -> None:
+        """Refuse what does not fit, with the numbers and the `option` to change."""
         threads, allowed = self.memory.threads, self.memory.allowed_bytes
         worst = max(self.stages, key=lambda stage: stage.peak_bytes)
         if worst.peak_bytes > allowed:
             memory = worst.stage.memory
-            limit = math.ceil(worst.peak_bytes / self.memory.usable_share / 1e7) * 10
+            remedy = self.memory.remedy(self.sufficient_limit())
             raise ResourceError(
                 f"Stage '{worst.stage.name}' needs {human_bytes(worst.peak_bytes)} in each "
                 f"worker ({human_bytes(RESERVED_BYTES)} for the process, "
                 f"{human_bytes(memory.shared_bytes)} shared, {human_bytes(memory.task_bytes)} for "
                 f"each of {threads} threads); {human_bytes(allowed)} may be used of a limit of "
-                f"{human_bytes(self.memory.limit_bytes)}. Raise --memory-limit to {limit}MB, use "
-                "workers with fewer threads, or lower --sketch-size (or raise --epsilon)."
+                f"{human_bytes(self.memory.limit_bytes)}. "
+                f"{remedy.replace('--memory-limit', option)} Or take {self._smaller}."
             )
         if self.disk_bytes > free_disk_bytes:
             raise ResourceError(
                 f"The run needs {human_bytes(self.disk_bytes)} of disk, and "
                 f"{human_bytes(free_disk_bytes)} are free. Free some, put the store elsewhere, or "
-                "lower --sketch-size (or raise --epsilon)."
+                f"take {self._smaller}."
             )
 
     def in_folder(self, folder: Path) -> EmbedPlan:

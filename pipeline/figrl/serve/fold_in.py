@@ -156,8 +156,7 @@ class FoldIn:
             raise ResourceError(
                 f"fold-in needs {human_bytes(needed)} in a worker with {available.threads} "
                 f"threads; {human_bytes(available.allowed_bytes)} may be used of a limit of "
-                f"{human_bytes(available.limit_bytes)}. Raise --memory-limit, or give the workers "
-                "fewer threads in the cluster file."
+                f"{human_bytes(available.limit_bytes)}. {available.remedy()}"
             )
 
     def inspect(self, client: distributed.Client, files: Sequence[str]) -> list[SourceFile]:
