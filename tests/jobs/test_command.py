@@ -364,7 +364,7 @@ def test_reports_in_words(figrl, ring, edges, tmp_path):
     shown = figrl("plan", "--store", ring, "--dim", 4, "--sketch-size", 16).out
     assert "300 nodes, 900 edges" in shown
     assert "2 workers with 1 thread and 4 GB each" in shown
-        assert "1 slice of 16 columns" in shown
+    assert "1 slice of 16 columns" in shown
     out = tmp_path / "new.parquet"
     words = ["fold-in", edges.with_name("new.parquet"), "--store", ring, "--out", out]
     assert figrl(*words).out.startswith(f"2 vectors of new nodes: {out}\n")
