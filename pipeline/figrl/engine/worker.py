@@ -29,6 +29,9 @@ from figrl.store.matrix import Floats, aligned_empty
 _STATUS = Path("/proc/self/status")
 _CLEAR_REFS = Path("/proc/self/clear_refs")
 
+_VERDICTS = 1000
+"""Jobs of which a process remembers whether it is fit for them."""
+
 
 class WorkerState:
     """State of one worker process.
@@ -121,7 +124,11 @@ def worker_state() -> WorkerState:
 
 def judge(secret: str, fit: bool) -> None:
     """Let this process do the blocks of a job, or have it give them back."""
-    worker_state().verdicts[secret] = fit
+    verdicts = worker_state().verdicts
+    verdicts[secret] = fit
+    while len(verdicts) > _VERDICTS:
+        # Of a job that ended long ago; one that has not asks again.
+        del verdicts[next(iter(verdicts))]
 
 
 def count_blocks_at_work(marks: Path) -> int:
