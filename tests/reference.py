@@ -189,7 +189,9 @@ def smooth(
     mixed = unit_rows((1 - local) * filtered / at_one + local * vectors)
     means = unit_rows(walk @ mixed)
     squares, directions = np.linalg.eigh(means.T @ means)
-    return unit_rows(means @ (directions * squares**-0.225) @ directions.T)
+    even = means @ (directions * squares**-0.175) @ directions.T
+    common = directions[:, -1]
+    return unit_rows(even - 2.4 * max(local - 0.25, 0) * np.outer(even @ common, common))
 
 
 def chebyshev(

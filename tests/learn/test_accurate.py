@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from figrl import embed, fold_in, ingest
 from figrl.errors import ConfigError
-from figrl.learn.balance import balance
+from figrl.learn.balance import balance, mean_taken_out
 from figrl.learn.setup import Tiling
 from figrl.learn.smooth import local_weight, recurrence
 from figrl.store.files import delete
@@ -253,12 +253,28 @@ def test_the_filter_keeps_what_is_the_same_everywhere_and_damps_the_rest(steps):
 def test_balanced_directions_are_more_even_and_rows_as_long_as_before():
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(500, 6)) * [1, 2, 4, 8, 16, 0]
-    even = rows @ balance(rows.T @ rows / 500)
+    even = rows @ balance(rows.T @ rows / 500, 0.0)
     assert np.square(even).sum() == pytest.approx(np.square(rows).sum())
     before, after = (np.linalg.svd(each)[1][:5] for each in (rows, even))
-    ratios = (after / after[0]) / (before / before[0]) ** 0.55
+    ratios = (after / after[0]) / (before / before[0]) ** 0.65
     np.testing.assert_allclose(ratios, 1, rtol=1e-6)
-    np.testing.assert_array_equal(balance(np.zeros((3, 3))), np.eye(3))
+    np.testing.assert_array_equal(balance(np.zeros((3, 3)), 0.0), np.eye(3))
+
+
+def test_the_common_mean_is_taken_out_of_dense_graphs_alone():
+    assert mean_taken_out(0.2) == 0
+    assert mean_taken_out(0.5) == pytest.approx(0.6)
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(500, 6)) + [9, 0, 0, 0, 0, 0]
+    gram = rows.T @ rows / 500
+    kept, left = (rows @ balance(gram, share) for share in (0.0, 0.6))
+    # The other directions stay as they were, but for the scale of all.
+    common = np.linalg.eigh(gram)[1][:, -1]
+    others = (part - np.outer(part @ common, common) for part in (kept, left))
+    first, second = others
+    scale = np.linalg.norm(second) / np.linalg.norm(first)
+    np.testing.assert_allclose(second, scale * first, atol=1e-9)
+    np.testing.assert_allclose(left @ common, 0.4 * scale * (kept @ common), atol=1e-9)
 
 
 def test_linked_nodes_of_a_bipartite_graph_are_close(client, tmp_path):

@@ -21,7 +21,7 @@ from figrl.store.layout import FORMAT
 _VERSIONS = ("figrl", "numpy", "scipy", "numba", "dask", "zarr", "pyarrow")
 
 
-_METHOD = 2
+_METHOD = 3
 """Part of a run's name; raised when the same spec gives other vectors."""
 
 

@@ -100,7 +100,9 @@ class EmbedPlan:
     def _smaller(self) -> str:
         """Options of a smaller run."""
         by_rule = self.options.preset == "paper" or self.options.epsilon is not None
-        return "a lower --sketch-size (or a larger --epsilon)" if by_rule else "a smaller --width"
+        if by_rule:
+            return "a smaller --sketch-size (or a larger --epsilon)"
+        return "a smaller --sketch-size" if self.options.sketch_size else "a smaller --width"
 
     def sufficient_limit(self) -> str:
         """The least memory of a worker, about, with which the run would fit."""

@@ -2,7 +2,7 @@
 
     Z = T_(s-1)(P / a) Y_0 / T_(s-1)(1 / a)      P = D^-1 W    T: Chebyshev polynomial
     B = unit(c Z + (1 - c) Y_0)                  Y = P B
-    vectors: unit(Y H), and prominence           H = G^(-e/2)  G: Gram matrix of rows of unit(Y)
+    vectors: unit(Y H), and prominence           H: from the Gram matrix of rows of unit(Y)
 
 The polynomial of degree s - 1 keeps what varies slowly along edges, and damps the rest: s products
 do what takes more than twice as many steps ``Y <- unit(P Y)``. Smoothed vectors tell communities
@@ -97,7 +97,7 @@ def smooth_stages(setup: Setup, share: float) -> Stages[None]:
     if not mixes:
         yield _mix_stage(setup, local)
         yield product_stage(task, "smooth", steps, (_means(setup),))
-    yield from balance_stages(setup, _means(setup))
+    yield from balance_stages(setup, _means(setup), local)
     yield _store_stage(setup)
 
 
