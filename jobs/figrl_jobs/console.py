@@ -106,6 +106,28 @@ def print_stages(report: Report) -> None:
         click.echo(f"worker {worker['worker']}: peak {human_bytes(worker['peak_bytes'])}")
 
 
+def reading_facts(report: Report) -> dict[str, Cell]:
+    """What was taken for what: the columns of each format of the input, and its header."""
+    facts: dict[str, Cell] = {}
+    readings = report.get("input", [])
+    for reading in readings:
+        name = "columns" if len(readings) == 1 else f"columns of {reading['format']}"
+        roles = ("source", "target", "weight", "time")
+        used = [f"{role} {reading[role]!r}" for role in roles if reading[role] is not None]
+        weight = [] if reading["weight"] is not None else ["no weight"]
+        header = "" if reading["header"] else " (no header: numbers of columns)"
+        text = ", ".join([*used, *weight]) + header
+        # A name may have braces, and is no template.
+        facts[name] = text.replace("{", "{{").replace("}", "}}")
+    return facts
+
+
+def print_notes(report: Report) -> None:
+    """Print what ingest guessed and may have guessed wrong."""
+    for note in report.get("notes", ()):
+        print_text(f"note: {note}")
+
+
 def _table_console() -> Console:
     """Console as wide as the terminal; wide enough for all tables where there is none."""
     console = Console(highlight=False)

@@ -38,8 +38,10 @@ from figrl_jobs.console import (
     finish,
     is_verbose,
     print_facts,
+    print_notes,
     print_stages,
     print_text,
+    reading_facts,
 )
 from figrl_jobs.options import Connection, config_options, job, running_options
 
@@ -126,7 +128,9 @@ def _render(report: Report) -> None:
     if store is not None:
         state = "published, the current run" if report["published"] else "not published"
         click.echo(f"{shown}: run {run} ({state})")
+    read = report.get("ingest", {})
     facts: dict[str, Cell] = {"graph": "{graph}, {nodes:,} nodes, {edges:,} edges"}
+    facts |= reading_facts(read)
     facts |= {"certificate": _certificate(report), **_made_by(report)}
     if is_verbose():
         facts |= spectrum_facts(report) | {"certificate": facts["certificate"]}
@@ -135,9 +139,10 @@ def _render(report: Report) -> None:
             "limit {plan[memory_limit_bytes]:bytes}"
         )
     print_facts(report, facts)
-    if "ingest" in report:
-        print_stages(report["ingest"])
+    if read:
+        print_stages(read)
     print_stages(report)
+    print_notes(read)
     if store is not None and not report["published"]:
         print_text(_unpublished(report))
     named = "" if report["published"] else f" --run {run}"

@@ -48,8 +48,9 @@ from figrl_jobs.console import (
     finish,
     is_verbose,
     print_facts,
+    print_notes,
     print_stages,
-    print_text,
+    reading_facts,
 )
 from figrl_jobs.options import Connection, config_options, job, running_options, store_option
 
@@ -79,7 +80,7 @@ def _render(report: Report) -> None:
     decayed = "as_of" in report
     facts: dict[str, Cell] = {
         "graph": "{graph_version}, " + sides + weights + ", mean degree {mean_degree:.2f}",
-        **_reading(report),
+        **reading_facts(report),
         "ids": ids,
         **({"half-life": "{config[half_life]}, up to " + _moment(report)} if decayed else {}),
         "rows read": "{rows_read:,}" + _set_aside(report),
@@ -87,8 +88,7 @@ def _render(report: Report) -> None:
     }
     print_facts(report, facts)
     print_stages(report)
-    for note in report.get("notes", ()):
-        print_text(f"note: {note}")
+    print_notes(report)
     if report["rows_rejected"]:
         folder = f"{report['store']}/graph/{report['graph_version']}/quarantine"
         click.echo(f"Rejected rows, with file, row and reason: {folder}")
@@ -104,22 +104,6 @@ def _set_aside(report: Report) -> str:
         "nodes without edges": report["isolated_nodes"],
     }
     return "".join(f"; {count:,} {what}" for what, count in counts.items() if count)
-
-
-def _reading(report: Report) -> dict[str, Cell]:
-    """What was taken for what: the columns of each format of the input, and its header."""
-    facts: dict[str, Cell] = {}
-    readings = report.get("input", [])
-    for reading in readings:
-        name = "columns" if len(readings) == 1 else f"columns of {reading['format']}"
-        roles = ("source", "target", "weight", "time")
-        used = [f"{role} {reading[role]!r}" for role in roles if reading[role] is not None]
-        weight = [] if reading["weight"] is not None else ["no weight"]
-        header = "" if reading["header"] else " (no header: numbers of columns)"
-        text = ", ".join([*used, *weight]) + header
-        # A name may have braces, and is no template.
-        facts[name] = text.replace("{", "{{").replace("}", "}}")
-    return facts
 
 
 def _moment(report: Report) -> str:

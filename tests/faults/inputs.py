@@ -200,7 +200,8 @@ def pandas_files() -> Iterator[Case]:
         yield from _frame("integers that became floats", lost, form, None, words=("cast",))
         yield from _frame("string ids with an index", words, form, WORDS, index=True)
         mixed = frame.assign(weight=["x", "y", "z", "x"])
-        yield from _frame("a weight of words", mixed, form, PLAIN, weight=None)
+        told = ("'weight' has the name of weights, and holds text", "--weight none")
+        yield from _frame("a weight of words", mixed, form, None, words=told)
 
 
 CSVS: dict[str, tuple[str, Any, dict[str, Any]]] = {

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from figrl.errors import IdTypeChangedError
+from figrl.errors import BadInputError, IdTypeChangedError
 from figrl.ingestion.checks import Quarantine, check_edges
 from figrl.ingestion.format import Piece, RawBatch, SourceFile
 from figrl.ingestion.formats import csv, fields, read_piece, text
@@ -193,3 +193,11 @@ def test_rows_of_csv_are_counted_over_blocks(
     good = {"0,0": ("0", "0"), "1,2": ("1", "2"), '"7\n8",9': ("7\n8", "9")}
     assert rows == [(number, *good[line]) for number, line in counted if line in good]
     assert [number for number, _ in bad] == [n for n, line in counted if line in ("3", "4,5,6")]
+
+
+def test_weights_with_decimal_commas_are_not_left_out_in_silence(tmp_path):
+    path = tmp_path / "edges.csv"
+    path.write_text("source;target;weight\n1;2;0,5\n2;3;0,25\n")
+    with pytest.raises(BadInputError, match="'weight' has the name of weights, and holds text"):
+        inspect_file(str(path), IngestOptions())
+    assert not inspect_file(str(path), IngestOptions(weight="none")).weighted

@@ -184,7 +184,8 @@ def test_the_memory_that_a_refusal_asks_for_is_enough(figrl, ring):
     assert outcome.json["exit_code"] == outcome.code == 5
     assert "75 MB may be used of a limit of 100 MB" in outcome.err
     assert not (ring / "runs").exists()
-    wanted = outcome.err.split("Raise --memory-limit to ")[1].split(",")[0]
+    wanted = re.findall("Raise --memory-limit to ([0-9]+MB)", outcome.err)[0]
+    assert "--sketch-size" not in outcome.err, "no sketch is small enough for 75 MB"
     assert figrl("plan", *options, wanted).code == 0
     less = f"{int(wanted.removesuffix('MB')) - 10}MB"
     assert figrl("plan", *options, less).code == 5
@@ -220,7 +221,7 @@ def test_progress_and_result_have_a_stream_each(figrl, edges, tmp_path):
     where, *shown, end = outcome.err.splitlines()
     assert where.startswith("Running on 2 workers at tcp://127.0.0.1:")
     assert [line.split(":")[0] for line in shown] == [stage["name"] for stage in report["stages"]]
-    assert end.startswith("ingest: done in ")
+    assert end == "ingest: done"
     peaks = [worker["peak_bytes"] for worker in report["workers"]]
     assert report["peak_worker_bytes"] == max(peaks)
     assert figrl("embed", "--store", store, "--dim", 4, "--sketch-size", 16).code == 0

@@ -86,7 +86,7 @@ def test_too_little_memory_ends_with_5_and_the_numbers(figrl, store):
             job, "--store", store, "--dim", 8, "--sketch-size", 500, "--memory-limit", "500MB"
         )
         assert outcome.code == 5
-        for part in ("375 MB may be used", "limit of 500 MB", "--memory-limit to", "--sketch-size"):
+        for part in ("375 MB may be used", "limit of 500 MB", "Raise --memory-limit to"):
             assert part in outcome.err
 
 

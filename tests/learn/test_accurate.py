@@ -265,7 +265,7 @@ def test_the_common_mean_is_taken_out_of_dense_graphs_alone():
     assert mean_taken_out(0.2) == 0
     assert mean_taken_out(0.5) == pytest.approx(0.6)
     rng = np.random.default_rng(0)
-    rows = rng.normal(size=(500, 6)) + [9, 0, 0, 0, 0, 0]
+    rows = rng.normal([9, 0, 0, 0, 0, 0], size=(500, 6))
     gram = rows.T @ rows / 500
     kept, left = (rows @ balance(gram, share) for share in (0.0, 0.6))
     # The other directions stay as they were, but for the scale of all.

@@ -144,16 +144,20 @@ def test_products_go_in_a_row_where_one_worker_holds_the_graph_and_two_matrices(
 
 def test_the_refusal_names_the_stage_the_numbers_and_the_option():
     with pytest.raises(ResourceError) as refused:
-        plan_with(0.5e9).check(free_disk_bytes=10**15)
+        plan_with(0.65e9).check(free_disk_bytes=10**15)
     message = str(refused.value)
     for part in (
         "Stage '",
         "460 MB for the process",
-        "500 MB",
+        "105 MB for each of 2 threads",
+        "650 MB",
         "--memory-limit to",
         "--sketch-size",
     ):
         assert part in message
+    with pytest.raises(ResourceError) as refused:
+        plan_with(0.5e9).check(free_disk_bytes=10**15)
+    assert "--sketch-size" not in str(refused.value), "the process alone has more than 375 MB"
     # Raising the limit to what the message says is enough.
     wanted = int(message.split("--memory-limit to ")[1].split("MB")[0]) * 1_000_000
     assert plan_with(wanted).peak_bytes <= ClusterMemory(1, 2, wanted).allowed_bytes

@@ -167,6 +167,21 @@ def test_every_odd_edge_has_an_outcome_and_a_count(client, learnt, tmp_path):
     assert "nodes folded in 4" in repr(folded)
 
 
+@pytest.mark.parametrize(
+    ("edges", "told"),
+    [([(900, 12345, 1.0), (901, 900, 1.0)], "None of the 2 new"), (None, "The new node comes")],
+)
+def test_edges_that_link_no_new_node_to_a_known_one_are_refused(
+    client, learnt, tmp_path, edges, told
+):
+    store, graph, _ = learnt
+    edges = edges or [(graph.ids[0], 900, 1.0), (graph.ids[1], 900, 1.0)]
+    path, out = write_edges(tmp_path / "new.parquet", edges), tmp_path / "v.parquet"
+    with pytest.raises(BadInputError, match=told):
+        fold_in(store, path, out=out, client=client)
+    assert not out.exists()
+
+
 def test_vectors_do_not_depend_on_how_the_edges_are_cut_into_files(client, learnt, tmp_path):
     store, graph, _ = learnt
     edges = [(500 + i % 30, graph.ids[(7 * i) % 50], 1.0 + i) for i in range(120)]

@@ -42,15 +42,19 @@ class ClusterMemory:
             f"{human_bytes(self.limit_bytes)} each"
         )
 
-    def remedy(self, needed: str = "more") -> str:
-        """How to give the workers the memory that is `needed`, such as ``"2GB"``."""
+    def remedy(self, needed: str = "more", *, fewer: bool = True) -> str:
+        """How to give the workers the memory that is `needed`, such as ``"2GB"``.
+
+        `fewer`: whether fewer threads would need less.
+        """
         if self.smallest:
             return (
                 f"Worker {self.smallest} has less memory than the others: give it {needed}, or "
                 "stop it, for a job counts on the same of every worker."
             )
         amount = "" if needed == "more" else f" to {needed}"
-        return f"Raise --memory-limit{amount}, or use workers with fewer threads."
+        threads = ", or use workers with fewer threads" if fewer else ""
+        return f"Raise --memory-limit{amount}{threads}."
 
 
 def offer(dask_worker: distributed.Worker) -> tuple[int, int]:

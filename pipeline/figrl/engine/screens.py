@@ -127,8 +127,9 @@ class TerminalScreen:
 class LineScreen:
     """Few lines where there is no terminal: one every 15 seconds, and one at the end."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, *, says_end: bool = True) -> None:
         self._console, self._printed = console, time.monotonic()
+        self._says_end = says_end
 
     def begin(self, view: Callable[[], View]) -> None:
         """Nothing."""
@@ -144,8 +145,9 @@ class LineScreen:
         self._console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def end(self, view: View) -> None:
-        """Print how the job ended."""
-        self.say(view.text)
+        """Print how the job ended, and in how long unless the caller says that of a result."""
+        is_told = view.state == "done" and not self._says_end
+        self.say(f"{view.job}: {view.state}" if is_told else view.text)
 
 
 def text_screen(*, says_end: bool = False) -> Screen:
@@ -153,4 +155,4 @@ def text_screen(*, says_end: bool = False) -> Screen:
     console = Console(stderr=True)
     if console.is_terminal:
         return TerminalScreen(console, says_end=says_end)
-    return LineScreen(console)
+    return LineScreen(console, says_end=says_end)

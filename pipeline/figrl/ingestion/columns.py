@@ -229,10 +229,23 @@ class Table:
                 f"{self.path}: {' and '.join(map(repr, likely))} may all be weights. Name one with "
                 "--weight, or give --weight none."
             )
+        if not likely:
+            self._refuse_text_weights(source, target)
         others = [c.name for c in rest if c.name not in likely and not is_time(c.name)]
         return (likely[0] if likely else None), [
             _not_taken(name) for name in others[:3] if not likely
         ]
+
+    def _refuse_text_weights(self, source: str, target: str) -> None:
+        """Refuse a column with the name of weights that holds text, such as decimal commas."""
+        for column in self.columns:
+            is_text = column.holds == "string" and column.name not in (source, target)
+            if is_text and is_weight(column.name):
+                raise BadInputError(
+                    f"{self.path}: column '{column.name}' has the name of weights, and holds text. "
+                    "Write numbers with a decimal point (0.5, not 0,5), or give --weight none to "
+                    "leave the column out."
+                )
 
 
 def _not_taken(name: str) -> str:

@@ -44,7 +44,7 @@ def find_files(
         if not matches:
             raise BadInputError(
                 f"{given}: there is no edge file here. Give a file, a folder or a glob pattern of "
-                f"{SUFFIXES} files (text and CSV may end in .gz)."
+                f"{SUFFIXES} files (text and CSV may end in .gz), or one .mtx or .npz."
             )
         found.extend(str(Path(match).absolute()) for match in matches)
     unique: dict[tuple[int, int], str] = {}

@@ -120,14 +120,22 @@ class EmbedPlan:
         worst = max(self.stages, key=lambda stage: stage.peak_bytes)
         if worst.peak_bytes > allowed:
             memory = worst.stage.memory
-            remedy = self.memory.remedy(self.sufficient_limit())
+            stated = memory.peak_bytes(threads)
+            parts = [
+                (RESERVED_BYTES, "for the process"),
+                (memory.shared_bytes, "shared"),
+                (memory.task_bytes, f"for each of {threads} threads"),
+                (worst.peak_bytes - stated, "held since earlier stages"),
+            ]
+            shown = ", ".join(f"{human_bytes(size)} {what}" for size, what in parts if size)
+            remedy = self.memory.remedy(self.sufficient_limit(), fewer=memory.task_bytes > 0)
+            # Below the process itself, no smaller run fits either.
+            smaller = f" Or take {self._smaller}." if allowed > RESERVED_BYTES else ""
             raise ResourceError(
                 f"Stage '{worst.stage.name}' needs {human_bytes(worst.peak_bytes)} in each "
-                f"worker ({human_bytes(RESERVED_BYTES)} for the process, "
-                f"{human_bytes(memory.shared_bytes)} shared, {human_bytes(memory.task_bytes)} for "
-                f"each of {threads} threads); {human_bytes(allowed)} may be used of a limit of "
+                f"worker ({shown}); {human_bytes(allowed)} may be used of a limit of "
                 f"{human_bytes(self.memory.limit_bytes)}. "
-                f"{remedy.replace('--memory-limit', option)} Or take {self._smaller}."
+                f"{remedy.replace('--memory-limit', option)}{smaller}"
             )
         if self.disk_bytes > free_disk_bytes:
             raise ResourceError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -15,7 +15,7 @@ from figrl.engine.capacity import ClusterMemory
 from figrl.engine.runner import ClusterRunner
 from figrl.engine.session import Session
 from figrl.engine.stage import Memory
-from figrl.errors import ConfigError, ResourceError
+from figrl.errors import BadInputError, ConfigError, ResourceError
 from figrl.ingestion.build import build_graph
 from figrl.ingestion.ingest import ingest_identity
 from figrl.ingestion.inputs import Edges, inspect_files, read_input
@@ -97,6 +97,7 @@ def run_fold_in(
             place.begin(folder, parts, keep=scratch)
             runner = ClusterRunner(client, folder / "marks", session.monitor, memory)
             counts = job.run(runner, sources, memory, parts)
+        check_linked(counts)
         quarantine = keep_quarantine(folder, rejected)
         schema = vectors_schema(embedding.graph, embedding.dim)
         deliver(runner, place, parts, schema, _rows_folded(runner))
@@ -109,6 +110,23 @@ def run_fold_in(
         "seconds": round(time.perf_counter() - started, 3),
         **runner.describe(),
     }
+
+
+def check_linked(counts: Mapping[str, int]) -> None:
+    """Refuse edges of which none links a new node to a known one: all vectors would be zeros."""
+    new, unknown = counts["nodes_folded_in"], counts["unknown_nodes"]
+    if not new and unknown:
+        raise BadInputError(
+            f"No node is new: all in the first column are in the graph, and {unknown:,} in the "
+            "second are not. The new node comes first: name the columns with --source (new nodes) "
+            "and --target (known nodes), or swap them."
+        )
+    if new and counts["nodes_without_known_neighbour"] == new:
+        raise BadInputError(
+            f"None of the {new:,} new nodes is linked to a node of the graph, so that all their "
+            "vectors would be zeros. The second column has to hold ids as the graph has them, "
+            "'007' and '7' being two: compare them with those of figrl export."
+        )
 
 
 def _rows_folded(runner: ClusterRunner) -> list[int]:

@@ -31,6 +31,8 @@ from figrl.store.checksums import (
     unsealed_json,
 )
 
+_HEADER_TRIES = 20
+
 
 def put(path: Path, content: bytes | memoryview, *, durable: bool = False) -> None:
     """Write a whole object atomically; `durable` waits until it is on disk."""
@@ -203,8 +205,16 @@ def load_array(path: Path, *, mapped: bool = False, checked: bool = True) -> npt
     """
     if checked:
         check_file(path)
-    with damage_reported(path):
-        loaded = np.load(path, mmap_mode="r" if mapped else None, allow_pickle=False)
+    for _ in range(_HEADER_TRIES):
+        # NumPy has Python parse the header, whose parser (3.11) fails now and then when another
+        # thread parses at the same time.
+        with damage_reported(path), suppress(SystemError):
+            return _load(path, mapped)
+    return _load(path, mapped)
+
+
+def _load(path: Path, mapped: bool) -> npt.NDArray[Any]:
+    loaded = np.load(path, mmap_mode="r" if mapped else None, allow_pickle=False)
     return cast("npt.NDArray[Any]", loaded)
 
 
