@@ -54,7 +54,7 @@ from figrl_jobs.options import Connection, job, running_options
 )
 @running_options
 def command(keep: str | None, picture: str, connection: Connection) -> Report:
-    """Generate a graph with planted communities, embed it, fold in new nodes, and check both."""
+    """Embed a graph made here, fold in new nodes, and check both."""
     target = Path(picture).absolute()
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="figrl-demo-")))

@@ -76,7 +76,7 @@ def command(
     connection: Connection,
     **options: Any,
 ) -> Report:
-    """Learn one vector per node of EDGES, or of the graph that was ingested last."""
+    """Learn a vector for each node of EDGES or of a stored graph."""
     given = {name: options.pop(name) for name in IngestOptions.model_fields}
     _check_usage(edges, store, out, given)
     config, reading = make_options(EmbedOptions, options), with_settings(IngestOptions, given)

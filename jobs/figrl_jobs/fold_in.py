@@ -57,7 +57,7 @@ def command(
     connection: Connection,
     **options: Any,
 ) -> Report:
-    """Compute vectors of new nodes from their EDGES to known ones, without learning again."""
+    """Compute vectors of new nodes from their EDGES to known ones."""
     config = make_options(FoldInOptions, options)
     if publish == (out is not None) or (publish and (run or overwrite)):
         raise click.UsageError("Give either --out, or --publish without --run and --overwrite.")

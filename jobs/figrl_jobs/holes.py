@@ -30,7 +30,7 @@ from figrl_jobs.options import Connection, config_options, job, running_options,
 @click.option("--run", help="Run whose vectors are used; default: the current one.")
 @running_options
 def command(store: str, connection: Connection, **options: Any) -> Report:
-    """Find the nodes that bridge clusters, and how far their influence reaches."""
+    """Find the nodes between clusters and how far they reach."""
     with connection as session:
         return run_holes(store, session, **options)
 

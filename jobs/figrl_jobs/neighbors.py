@@ -50,7 +50,7 @@ from figrl_jobs.options import cluster_option, job, store_option
 def command(
     ids: tuple[str, ...], store: str, run: str | None, cluster: str | None, **options: Any
 ) -> Report:
-    """Show the nodes whose vectors are nearest to that of each ID, by cosine or dot product."""
+    """Show the nodes whose vectors are nearest to that of each ID."""
     wanted = _typed(ids, store, run)
     connected = nullcontext() if cluster is None else connect(read_cluster_config(cluster))
     try:

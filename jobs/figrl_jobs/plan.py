@@ -72,7 +72,7 @@ def command(
     memory_limit: str | None,
     **options: Any,
 ) -> Report:
-    """Show tasks, bytes, flops, memory, disk and seconds of each stage of an embedding."""
+    """Show what an embedding would cost, stage by stage."""
     config = make_options(EmbedOptions, options)
     graph, free = _graph(store, nodes, edges)
     limit = parse_memory(memory_limit) if memory_limit is not None else None

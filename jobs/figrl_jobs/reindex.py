@@ -38,7 +38,7 @@ from figrl_jobs.options import Connection, job, running_options
 def command(
     config: str | None, example: bool, publish_anyway: bool, connection: Connection
 ) -> Report | None:
-    """Bring the published vectors up to date with their sources, as configured in CONFIG."""
+    """Bring published vectors up to date with the sources in CONFIG."""
     if example:
         click.echo(example_config(), nl=False)
         return None

@@ -20,7 +20,7 @@ from figrl_jobs.options import job, store_option
 @click.argument("run", required=False)
 @store_option
 def command(run: str | None, store: str) -> Report:
-    """Publish RUN again; by default the run that was published before the current one."""
+    """Publish RUN again, by default the one before the current."""
     return roll_back(store, run)
 
 

@@ -40,7 +40,7 @@ _BAD = ("failed", "refused", "interrupted", "killed")
 @job("status", __doc__)
 @store_option
 def command(store: str) -> Report:
-    """Show the graph, the runs, the last jobs and the unfinished work of a store."""
+    """Show the graph, runs, last jobs and unfinished work of a store."""
     return store_status(store)
 
 

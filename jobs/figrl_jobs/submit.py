@@ -46,7 +46,7 @@ _RETRIES = 3
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 @click.pass_context
 def command(context: click.Context, job: str, arguments: tuple[str, ...]) -> Report:
-    """Run JOB with its ARGUMENTS on a running Dask cluster, without waiting for it."""
+    """Run JOB with its ARGUMENTS on a running Dask cluster."""
     called = import_module(f"figrl_jobs.{job.replace('-', '_')}").command
     params = called.make_context(f"figrl {job}", list(arguments)).params
     config = running_cluster(params["cluster"])

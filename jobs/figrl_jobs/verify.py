@@ -26,7 +26,7 @@ from figrl_jobs.options import Connection, job, running_options, store_option
 @click.option("--repair", is_flag=True, help="Recompute what is damaged.")
 @running_options
 def command(store: str, repair: bool, connection: Connection) -> Report:
-    """Check graphs, runs, overlays and indexes, and name what is damaged."""
+    """Check every file of a store and name what is damaged."""
     report = verify(store)
     if repair and report["damaged"]:
         with connection as session:

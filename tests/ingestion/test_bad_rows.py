@@ -73,12 +73,12 @@ BAD_ROWS: dict[str, tuple[Any, int, str, tuple[str | None, ...]]] = {
     "huge.csv": ("1,2,1\n2,3,1e999\n2,3,2\n", 2, "weight is not finite", ("2", "3", "1e999")),
     "nan.csv": ("1,2,1\n2,3,NaN\n2,3,2\n", 2, "weight is not finite", ("2", "3", "NaN")),
     "zero.csv": ("1,2,1\n\n2,3,0\n2,3,2\n", 2, "weight is not positive", ("2", "3", "0")),
-    "wide.csv": ("1,2\n2,3,4\n2,3\n", 2, "has 3 columns instead of 2", ("2,3,4", None, None)),
-    "narrow.csv": ("a,b\n1,2\n\n2\n2,3\n", 3, "has 1 columns instead of 2", ("2", None, None)),
+    "wide.csv": ("1,2\n2,3,4\n2,3\n", 2, "has 3 instead of 2 columns", ("2,3,4", None, None)),
+    "narrow.csv": ("a,b\n1,2\n\n2\n2,3\n", 3, "has 1 instead of 2 columns", ("2", None, None)),
     "wide.tsv.gz": (
         "1\t2\n2\t3\t4\n2\t3\n",
         2,
-        "has 3 columns instead of 2",
+        "has 3 instead of 2 columns",
         ("2\t3\t4", None, None),
     ),
     "narrow.txt": (
@@ -189,6 +189,13 @@ def test_all_rows_set_aside(tmp_path: Path, client: distributed.Client) -> None:
     message = message_of(client, path, tmp_path / "store", **options)
     assert message.startswith(str(path))
     assert "2 rows were rejected" in message
+
+
+def test_a_file_of_a_header_alone(tmp_path: Path, client: distributed.Client) -> None:
+    path = tmp_path / "e.csv"
+    path.write_text("source,target\n")
+    message = message_of(client, path, tmp_path / "store")
+    assert message.startswith(f"{path} has no edges, only a header")
 
 
 @pytest.mark.parametrize("weight", [1e31, 1e-31, 5e300])

@@ -142,10 +142,7 @@ def ingest_stages(
         task = replace(task, folder=work / "rescan", id_kind=sizes.id_kind)
         scanned = yield scan_stage("rescan", task, pieces, frees=(work / "scan",))
     if scanned.total("ids") == 0:
-        raise BadInputError(
-            f"{files[0].path}{' and the other files hold' if len(files) > 1 else ' holds'} no edge "
-            f"that can be used ({scanned.total('rejected')} rows were rejected). Give at least one."
-        )
+        raise BadInputError(_no_edges(files, scanned.total("rejected")))
     id_task = IdTask(task.folder, work / "bounds.arrow", folder / "ids")
     sides = sides_of(options.kind)
     index, in_both = yield from id_stages(id_task, scanned, sizes.range_bytes, sides)
@@ -186,6 +183,14 @@ def ingest_stages(
         "input": describe_reading(files),
         "notes": _notes(files, looks_bipartite=in_both == 0),
     }
+
+
+def _no_edges(files: Sequence[SourceFile], rejected: int) -> str:
+    """Why there is nothing to build: files without rows, or rows that were all set aside."""
+    these = f"{files[0].path}{' and the other files have' if len(files) > 1 else ' has'}"
+    if not rejected:
+        return f"{these} no edges, only a header or nothing. Give a file with edges."
+    return f"{these} no edge that can be used ({rejected} rows were rejected). Give at least one."
 
 
 def _notes(files: Sequence[SourceFile], *, looks_bipartite: bool) -> list[str]:

@@ -170,7 +170,7 @@ def read(piece: Piece) -> Iterator[RawBatch]:
     def skip(row: pa.csv.InvalidRow) -> str:
         skipped.append(row.number)
         if row.text.strip(_BLANKS):
-            reason = f"has {row.actual_columns} columns instead of {row.expected_columns}"
+            reason = f"has {row.actual_columns} instead of {row.expected_columns} columns"
             malformed.append((row.number, row.text, reason))
         return "skip"
 
