@@ -176,6 +176,14 @@ def test_stages_that_are_repeated_are_added_up():
     assert found["tasks"] == sum(stage["tasks"] for stage in plan.describe()["stages"])
 
 
+def test_a_thousand_workers_are_ten_times_as_fast_as_64_where_there_is_enough_to_do():
+    few, many = (plan_of(10**11, workers, 8) for workers in (64, 1000))
+    seconds = [
+        describe_simulated(plan, Modelled(plan.memory, Rates()))["seconds"] for plan in (few, many)
+    ]
+    assert seconds[0] > 10 * seconds[1]
+
+
 def test_what_large_graphs_cost_on_many_workers():
     """The table of docs/scale.md: bytes, tasks and seconds of 64 workers, and 1,000 beside them."""
     found = predict(10**10, 64)
