@@ -6,6 +6,8 @@ For example:
   figrl bench growth --preset accurate --plot growth.png
   figrl bench quality --data graphs/ --graph PPI --method figrl --method pycleora
   figrl bench quality held-back options --data graphs/ --plot quality.png --write docs/quality.md
+  figrl bench simulate                a simulation beside runs on 1, 2 and 4 workers
+  figrl bench workers --write docs/scale.md     simulated: up to 10^11 edges and 1,000 workers
   figrl bench rates                   rates of this machine, for 'figrl plan --measured-rates'
 
 Each comparison runs figrl and the alternative one after the other, each in its own process.
@@ -43,6 +45,7 @@ from figrl.bench.rates import measure_rates
 from figrl.bench.results import Comparison, HeldBack, Metric, Score
 from figrl.bench.scale import bench_scale
 from figrl.bench.selection import TIMEOUT_SECONDS, Selection
+from figrl.bench.simulated_runs import Predicted, bench_simulate, bench_workers
 from figrl.bench.sketch import bench_product, bench_regenerate
 from figrl.bench.storage import bench_storage
 from figrl.bench.tables import PARTS, report_tables, write_tables
@@ -51,7 +54,7 @@ from figrl.units import human_bytes
 from figrl_jobs.console import Cell, Report, print_facts, print_table
 from figrl_jobs.options import job
 
-Result = Comparison | Metric | Score | HeldBack
+Result = Comparison | Metric | Score | HeldBack | Predicted
 
 _PARTS: dict[str, Sequence[Callable[..., Sequence[Result]]]] = {
     "factor": [bench_factor],
@@ -62,6 +65,8 @@ _PARTS: dict[str, Sequence[Callable[..., Sequence[Result]]]] = {
     "growth": [bench_growth],
     "limit": [bench_limit],
     "scale": [bench_scale],
+    "simulate": [bench_simulate],
+    "workers": [bench_workers],
     "quality": [bench_quality],
     "options": [bench_options],
     "held-back": [bench_held_back],
@@ -90,6 +95,14 @@ _TABLES: dict[str, Sequence[tuple[str, Cell]]] = {
         ("from", "{detail}"),
     ],
 }
+
+_KINDS: dict[str, type[Result]] = {
+    "lines": Comparison,
+    "figures": Metric,
+    "held_back": HeldBack,
+    "predicted": Predicted,
+}
+"""Names of lists of results in the report."""
 
 
 @job("bench", __doc__)
@@ -144,8 +157,8 @@ _TABLES: dict[str, Sequence[tuple[str, Cell]]] = {
 @click.option(
     "--write",
     type=click.Path(dir_okay=False),
-    help="Write the tables of quality, held-back and options to this Markdown file, between its "
-    "markers.",
+    help="Write the tables of quality, held-back, options and workers to this Markdown file, "
+    "between its markers.",
 )
 def command(
     parts: tuple[str, ...],
@@ -197,7 +210,7 @@ def _describe(results: Sequence[tuple[str, Result]], machine: Report) -> Report:
     report: Report = {"machine": machine}
     report |= {
         name: [result.describe() for _, result in results if isinstance(result, kind)]
-        for name, kind in (("lines", Comparison), ("figures", Metric), ("held_back", HeldBack))
+        for name, kind in _KINDS.items()
     }
     scores = [(part, result) for part, result in results if isinstance(result, Score)]
     report["scores"] = [{"part": part, **score.describe()} for part, score in scores]

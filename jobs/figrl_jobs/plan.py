@@ -4,6 +4,7 @@ For example:
   figrl plan --store store --dim 100 --sketch-size 1000
   figrl plan --store store --dim 100 --sketch-size 1000 --memory-limit 1GB
   figrl plan --nodes 1e9 --edges 1e10 --workers 64 --memory 64GB --dim 128 --sketch-size 192
+  figrl plan --nodes 1e9 --edges 1e10 --workers 1000 --memory 64GB --simulate
 
 Takes the options of 'figrl embed' and runs nothing; with --nodes and --edges it needs no graph.
 Seconds are predicted from built-in rates of a two-core machine, or with --measured-rates from those
@@ -18,10 +19,13 @@ from typing import Any
 
 import click
 
+from figrl.bench.simulate import describe_simulated
+from figrl.bench.simulated_stage import Modelled
 from figrl.config import make_options
 from figrl.engine.available import planned_memory
 from figrl.engine.capacity import ClusterMemory
 from figrl.engine.cluster_file import read_cluster_config
+from figrl.engine.rates import Rates
 from figrl.engine.rates import measured_rates as read_rates
 from figrl.errors import ConfigError
 from figrl.learn.plan import imagined_graph, plan_embedding
@@ -52,6 +56,17 @@ _COUNT = click.FloatRange(1, 1e15)
     help="Bytes a second that the storage gives to all workers together, such as 10GB.",
 )
 @click.option(
+    "--network-rate",
+    metavar="SIZE",
+    help="Bytes a second between a worker and the storage; default: those of a disk.",
+)
+@click.option(
+    "--simulate",
+    "simulated",
+    is_flag=True,
+    help="Play the stages through, block by block, as the workers would be given them.",
+)
+@click.option(
     "--measured-rates",
     is_flag=True,
     help="Predict seconds with the rates that 'figrl bench rates' measured on this machine.",
@@ -67,6 +82,8 @@ def command(
     threads: int | None,
     memory: str | None,
     storage_rate: str | None,
+    network_rate: str | None,
+    simulated: bool,
     measured_rates: bool,
     cluster: str | None,
     memory_limit: str | None,
@@ -87,11 +104,16 @@ def command(
         offered = ClusterMemory(workers or 1, threads or 8, min(size, limit or size))
     if storage_rate is not None:
         offered = replace(offered, storage_rate=parse_memory(storage_rate))
+    if network_rate is not None:
+        offered = replace(offered, network_rate=parse_memory(network_rate))
     plan = plan_embedding(graph, config, offered)
     option = "--memory" if memory is not None else "--memory-limit"
     plan.check(free if free is not None else plan.disk_bytes, option)
     rates = read_rates() if measured_rates else None
-    return {**plan.describe(rates), "free_disk_bytes": free, "assumed": assumed}
+    report = {**plan.describe(rates), "free_disk_bytes": free, "assumed": assumed}
+    if simulated:
+        report["simulated"] = describe_simulated(plan, Modelled(offered, rates or Rates()))
+    return report
 
 
 def _graph(store: str | None, nodes: float | None, edges: float | None) -> tuple[Graph, int | None]:
@@ -138,6 +160,25 @@ def _render(report: Report) -> None:
         ("time", "{seconds:duration}"),
     ]
     print_table(report["stages"], columns, left=["stage"])
+    if "simulated" in report:
+        _render_simulated(report["simulated"])
+
+
+def _render_simulated(simulated: Report) -> None:
+    click.echo("")
+    facts: dict[str, Cell] = {
+        "simulated": "{seconds:duration}, block by block, most of it for {binds}"
+    }
+    print_facts(simulated, facts)
+    parts = simulated["seconds_by_part"]
+    columns: list[tuple[str, Cell]] = [
+        ("stage", "{name}"),
+        ("tasks", "{tasks:,}"),
+        ("time", "{seconds:duration}"),
+        ("binds", "{binds}"),
+        *((part, f"{{seconds_by_part[{part}]:duration}}") for part in parts),
+    ]
+    print_table(simulated["stages"], columns, left=["stage", "binds"])
 
 
 def _counted(number: int, what: str) -> str:

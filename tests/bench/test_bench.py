@@ -87,20 +87,25 @@ def test_an_embedding_on_two_workers_is_measured(client, tmp_path):
     ingest(ends, store=tmp_path / "store", client=client)
     found = scale.embed_once(str(tmp_path / "store"), str(tmp_path / "store"), 2, 1)
     assert 0 < found["products"] < found["embed"]
-    assert found["cpu"] > 0
+    assert 0 < found["busiest"] <= found["cpu"]
+    assert 0 < found["staged"] < found["embed"]
     assert found["bytes"] > 8 * 128 * 300
     assert not list((tmp_path / "store" / "runs").iterdir())
 
 
 def test_scale_compares_medians_with_one_worker():
-    one = [{"embed": seconds, "products": 4.0, "cpu": 10.0, "bytes": 1e9} for seconds in (9, 8, 1)]
-    two = [{"embed": 5.0, "products": 2.0, "cpu": 11.0, "bytes": 2e9}] * 3
-    embed, products, cpu, moved = scale._compare((2, 1), {(1, 1): one, (2, 1): two}, 20_000_000)
+    shared = {"products": 4.0, "cpu": 10.0, "busiest": 10.0, "bytes": 1e9}
+    one = [{"embed": seconds, **shared} for seconds in (9, 8, 1)]
+    two = [{"embed": 5.0, "products": 2.0, "cpu": 11.0, "busiest": 7.5, "bytes": 2e9}] * 3
+    runs = {(1, 1): one, (2, 1): two}
+    embed, products, cpu, busiest, moved = scale._compare((2, 1), runs, 20_000_000)
     assert embed.what == "scale: 2 x 1 threads, 20 M edges: embed"
     assert (embed.value, embed.limit, embed.reached) == (1.6, 1.7, False)
     assert (products.value, cpu.value, moved.value) == (2.0, 1.1, 2.0)
     assert products.reached
     assert cpu.reached
+    assert busiest.what.endswith("processor seconds of the busiest worker")
+    assert (busiest.value, busiest.reached) == (0.75, False)
     assert moved.reached
 
 

@@ -96,6 +96,24 @@ def test_threads_and_limit_of_a_hypothetical_cluster_count(figrl):
     assert figrl(*words, on_cluster=False).json["memory_limit_bytes"] == 20_000_000_000
 
 
+def test_a_plan_is_played_through_block_by_block(figrl):
+    words = ["plan", "--nodes", "1e8", "--edges", "1e9", "--workers", 64, "--memory", "64GB"]
+    plan = figrl(*words, "--simulate", "--json", on_cluster=False).json
+    found = plan["simulated"]
+    assert [s["name"] for s in found["stages"]] == [s["name"] for s in plan["stages"]]
+    assert [s["tasks"] for s in found["stages"]] == [s["tasks"] for s in plan["stages"]]
+    assert 0.3 < found["seconds"] / plan["seconds"] < 3
+    shown = figrl(*words, "--simulate", on_cluster=False).out
+    assert f"most of it for {found['binds']}" in shown
+    assert "scheduler" in shown
+    assert "simulated" not in figrl(*words, "--json", on_cluster=False).json
+    # A slow network is the disk of every worker.
+    words += ["--network-rate", "100MB", "--simulate", "--json"]
+    slow = figrl(*words, on_cluster=False).json
+    assert slow["seconds_by_part"]["disk"] > 5 * plan["seconds_by_part"]["disk"]
+    assert slow["simulated"]["binds"] == "storage"
+
+
 def test_a_rule_that_asks_for_too_many_columns_is_noted(figrl, store):
     shown = figrl("plan", "--store", store, "--dim", 4, "--epsilon", 0.1)
     assert "The paper's rule asks for 2,288 sketch columns" in shown.out.replace("\n", " ")

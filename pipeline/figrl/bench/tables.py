@@ -10,7 +10,7 @@ from typing import Any
 from figrl.bench.problems import DESCRIPTIVE, MEASURES
 from figrl.bench.quality import TIE
 from figrl.store.files import write_text
-from figrl.units import human_bytes
+from figrl.units import human_bytes, human_seconds
 
 Record = dict[str, Any]
 
@@ -56,6 +56,7 @@ def report_tables(report: Record) -> dict[str, list[Table]]:
         "quality": quality_tables(scores["quality"], report),
         "held-back": held_back_tables(report["held_back"]) + _skipped(scores["held-back"]),
         "options": options_tables(scores["options"]),
+        "workers": workers_tables(report.get("predicted", [])),
     }
     return {part: tables for part, tables in found.items() if tables}
 
@@ -109,6 +110,34 @@ def held_back_tables(found: Sequence[Record]) -> list[Table]:
         *(f"{s:.0%} folded in" for s in shares),
     ]
     return [Table("Nodes folded in, as a ratio to the graph learnt whole", columns, cells)]
+
+
+def workers_tables(found: Sequence[Record]) -> list[Table]:
+    """Simulated runs, by graph and number of workers."""
+    rows = [
+        [
+            f"{_power(one['nodes'])}, {_power(one['edges'])}",
+            f"{one['workers']:,}",
+            one["sketch"],
+            one["smoothing"],
+            human_bytes(one["moved_bytes"]),
+            f"{one['tasks']:,}",
+            human_seconds(one["seconds"]),
+            one["binds"],
+            human_seconds(one["network_seconds"]),
+            human_seconds(one["storage_seconds"]),
+        ]
+        for one in found
+    ]
+    columns = [
+        *("nodes, edges", "workers", "sketch", "smoothing", "bytes moved", "tasks"),
+        *("a disk each", "binds", "12.5 GB/s each", "100 GB/s for all"),
+    ]
+    return [Table("Simulated runs on many workers", columns, rows)] if rows else []
+
+
+def _power(number: int) -> str:
+    return f"10^{len(str(number)) - 1}"
 
 
 def _value(measure: str) -> Callable[[Record], str]:

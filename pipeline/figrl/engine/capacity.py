@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import distributed
 from distributed.system import MEMORY_LIMIT
 
+from figrl.engine.rates import Rates
 from figrl.units import human_bytes
 
 
@@ -16,6 +17,7 @@ class ClusterMemory:
     """What the workers of a cluster offer: the smallest memory and the most threads.
 
     `storage_rate`: bytes a second that the storage gives to all workers together, if that is known.
+    `network_rate`: bytes a second between a worker and the storage; by default those of a disk.
     `smallest`: address of the worker by which the memory is limited, if others have more.
     """
 
@@ -23,6 +25,7 @@ class ClusterMemory:
     threads: int
     limit_bytes: int
     storage_rate: float = math.inf
+    network_rate: float | None = None
     smallest: str = ""
 
     # Dask stops giving tasks to a worker whose process holds 80 % of its limit, and a shared
@@ -33,6 +36,12 @@ class ClusterMemory:
     def allowed_bytes(self) -> int:
         """Bytes that a plan may use in a worker process."""
         return int(self.limit_bytes * self.usable_share)
+
+    def disk_seconds(self, rates: Rates, read: float, written: float) -> float:
+        """Seconds for which bytes keep the disk of a worker busy, or its network."""
+        if self.network_rate is not None:
+            return (read + written) / self.network_rate
+        return read / rates.read + written / rates.write
 
     def describe(self) -> str:
         """One line for a person."""

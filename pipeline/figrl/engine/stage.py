@@ -84,10 +84,12 @@ class Cost:
     `work` counts operations of all cores by the name of their rate in `figrl.engine.rates.Rates`;
     `worker_work` and `worker_read_bytes` what every worker repeats, such as filling a shared
     operand. A task of a stage of `whole_worker` keeps all threads of its worker busy.
+    `again_bytes` are read with others, and read again when they are needed themselves.
     """
 
     read_bytes: int = 0
     worker_read_bytes: int = 0
+    again_bytes: int = 0
     written_bytes: int = 0
     flops: int = 0
     work: Mapping[str, int] = field(default_factory=dict)

@@ -24,7 +24,7 @@ from distributed.scheduler import KilledWorker
 from figrl.engine import worker
 from figrl.engine.block import Outcome, UnfitWorkerError, execute_block
 from figrl.engine.fleet import Fleet, cluster_lost, cluster_there
-from figrl.engine.stage import Block, Stage
+from figrl.engine.stage import Block, Cost, Stage
 from figrl.errors import FigrlError, ResourceError
 from figrl.units import human_seconds
 
@@ -41,6 +41,14 @@ _QUIET_SECONDS = 60.0
 
 Given = tuple[Block, Path | None]
 """A block and its mark."""
+
+
+def window_size(workers: int, threads: int, cost: Cost) -> int:
+    """Blocks of a stage that are with the scheduler at a time; `threads` are those of all."""
+    if cost.whole_worker:
+        # A second one would wait in its worker while others have none.
+        return max(1, workers)
+    return max(4, _WINDOW_PER_THREAD * threads)
 
 
 def completed(
@@ -94,10 +102,7 @@ class _Attempt:
             self._client.cancel(list(self._running.futures))
 
     def _fill_window(self) -> None:
-        window = max(4, _WINDOW_PER_THREAD * self._fleet.threads)
-        if self._stage.cost.whole_worker:
-            # A second one would wait in its worker while others have none.
-            window = max(1, len(self._fleet.fit))
+        window = window_size(len(self._fleet.fit), self._fleet.threads, self._stage.cost)
         while self._waiting and self._running.count() < window:
             block, mark = self._waiting.popleft()
             only = self._fleet.only

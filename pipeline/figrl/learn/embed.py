@@ -7,7 +7,7 @@ from dataclasses import asdict
 from importlib.metadata import version
 from typing import Any
 
-from figrl.engine.stage import Stages, Stats
+from figrl.engine.stage import Stage, Stages, Stats
 from figrl.learn.factor import factor_stages
 from figrl.learn.ritz import ritz_stages
 from figrl.learn.setup import Setup
@@ -53,6 +53,11 @@ def _factor_stages(setup: Setup) -> Stages[Stats]:
         return {"rank": solved["rank"], "factor_method": solved["method"], "certificate": None}
     found = yield from ritz_stages(setup)
     return {**found, "factor_method": "ritz"}
+
+
+def sketch_readers(setup: Setup) -> list[Stage]:
+    """Stages that read the sketch: the first of the factor, and the vectors."""
+    return [next(_factor_stages(setup)), next(vectors_stages(setup))]
 
 
 def vectors_stages(setup: Setup, share: float = 0.0) -> Stages[None]:

@@ -215,6 +215,7 @@ def reduced_stages(
         reads=(path,),
         cost=Cost(
             read_bytes=4 * nodes * width,
+            again_bytes=setup.again_bytes(width, tiling),
             written_bytes=setup.groups * square,
             flops=nodes * width * width,
             work={

@@ -165,7 +165,6 @@ class EmbedPlan:
         used = rates or Rates()
         seconds = [stage.seconds(used, self.memory) for stage in self.stages]
         parts = {part: sum(of_stage[part] for of_stage in seconds) for part in PARTS}
-        costs = [planned.stage.cost for planned in self.stages if planned.stage.blocks]
         setup, memory = self.setup, self.memory
         binds = max(parts, key=parts.__getitem__)
         return {
@@ -189,7 +188,11 @@ class EmbedPlan:
             "seconds": round(sum(of_stage["total"] for of_stage in seconds), 3),
             "seconds_by_part": {part: round(value, 3) for part, value in parts.items()},
             "network_bytes": sum(
-                cost.all_read_bytes(memory.workers) + cost.written_bytes for cost in costs
+                planned.read_bytes(memory.workers)
+                + planned.stage.cost.again_bytes
+                + planned.stage.cost.written_bytes
+                for planned in self.stages
+                if planned.stage.blocks
             ),
             "storage_rate": memory.storage_rate,
             "binds": binds,
@@ -210,7 +213,7 @@ class EmbedPlan:
             group = groups.setdefault(stage.name, empty)
             group["times"] += 1
             group["tasks"] += len(stage.blocks)
-            group["read_bytes"] += stage.cost.all_read_bytes(self.memory.workers)
+            group["read_bytes"] += planned.read_bytes(self.memory.workers)
             for key in ("written_bytes", "flops"):
                 group[key] += getattr(stage.cost, key)
             group["peak_bytes"] = max(group["peak_bytes"], planned.peak_bytes)

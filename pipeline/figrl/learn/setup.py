@@ -154,6 +154,17 @@ class Setup:
         slices = math.ceil(columns / tiling.slice_columns)
         return slices * math.ceil(self.graph.nodes / self.geometry.chunk_rows)
 
+    def again_bytes(self, columns: int, tiling: Tiling) -> int:
+        """Bytes that are read again: a chunk of a narrow slice is taller than rows that are used.
+
+        A thread keeps one chunk, and of several slices it needs the next one first.
+        """
+        width = min(tiling.slice_columns, columns)
+        if width >= columns:
+            return 0
+        times = min(self.tall_rows(width), self.graph.nodes) // self.chunk_rows - 1
+        return max(times, 0) * 4 * self.graph.nodes * columns
+
 
 def stored_columns(spec: EmbedSpec) -> int:
     """Columns of all products together."""

@@ -299,6 +299,7 @@ def _rows_stage(
         frees=frees,
         cost=Cost(
             read_bytes=len(reads) * size,
+            again_bytes=len(reads) * setup.again_bytes(dim, setup.narrow),
             written_bytes=len(writes) * size,
             flops=flops,
             work={

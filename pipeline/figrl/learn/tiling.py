@@ -9,19 +9,22 @@ from dataclasses import dataclass, replace
 from figrl.engine.capacity import ClusterMemory
 from figrl.engine.rates import Rates
 from figrl.engine.stage import RESERVED_BYTES, Stage, list_stages
-from figrl.learn.embed import vectors_stages
+from figrl.learn.embed import sketch_readers, vectors_stages
 from figrl.learn.projection import COLUMNS_PER_MIX
 from figrl.learn.setup import WIDE_COLUMNS, Setup, Tiling, Which
 from figrl.learn.sketch import sketch_stages
 
 _MIN_SLICE, _SLICE_STEP = 16, 16
+_NARROW_SLICES = (8, 4)
+"""Of a grid of many workers: less than a line of the processor's cache, but each reads less."""
+
 _CHAINED_FLOPS = 10_000_000_000
 """Of products between two that are written: a second or two, which is what a kill costs then."""
 
 _FEW_WORKERS = 8
 """Up to so many, what fits whole is not read often enough for a grid to be tried."""
 
-_CELLS_PER_WORKER = (0.25, 0.5, 1, 2, 4)
+_CELLS_PER_WORKER = (1 / 16, 1 / 8, 0.25, 0.5, 1, 2, 4)
 """Cells of a grid that are tried: fewer read the operand less often, more take less memory."""
 
 PARTS = ("compute", "memory", "disk", "tasks")
@@ -39,29 +42,40 @@ class PlannedStage:
     peak_bytes: int
     fresh_bytes: int
 
+    def read_bytes(self, workers: int) -> int:
+        """Bytes that workers ask for; those that have no block read nothing."""
+        return self.stage.cost.all_read_bytes(min(workers, len(self.stage.blocks)))
+
     def seconds(self, rates: Rates, memory: ClusterMemory) -> dict[str, float]:
-        """Predict how long the stage takes: computing and the disk overlap."""
+        """Predict how long the stage takes.
+
+        A block of a thread computes while others read; one of a whole worker does the one after
+        the other. Disks of workers that have no block are of no use.
+        """
         cost, tasks = self.stage.cost, len(self.stage.blocks)
         if not tasks:
             return dict.fromkeys((*PARTS, "total"), 0.0)
-        threads, workers = memory.threads, memory.workers
+        threads, workers = memory.threads, min(memory.workers, tasks)
         # Workers that have a task less than others wait for them.
         rounds = math.ceil(tasks / workers)
         cores = threads * tasks / rounds if cost.whole_worker else min(workers * threads, tasks)
         busy = threads if cost.whole_worker else min(threads, tasks)
+        disks = tasks / rounds if cost.whole_worker else workers
+        read = self.read_bytes(workers) + cost.again_bytes
         parts = {
             "compute": rates.core_seconds(cost.work) / cores
             + rates.core_seconds(cost.worker_work) / busy,
             # Fresh pages come from the system one at a time, however many threads ask for them.
             "memory": self.fresh_bytes / rates.touch,
             "disk": max(
-                (cost.all_read_bytes(workers) / rates.read + cost.written_bytes / rates.write)
-                / workers,
-                (cost.all_read_bytes(workers) + cost.written_bytes) / memory.storage_rate,
+                memory.disk_seconds(rates, read, cost.written_bytes) / disks,
+                (read + cost.written_bytes) / memory.storage_rate,
             ),
             "tasks": tasks * rates.task_seconds + rates.stage_seconds,
         }
-        busy_seconds = max(parts["compute"] + parts["memory"], parts["disk"])
+        computing = parts["compute"] + parts["memory"]
+        both = sum if cost.whole_worker else max
+        busy_seconds = both((computing, parts["disk"]))
         return {**parts, "total": busy_seconds + parts["tasks"]}
 
 
@@ -82,11 +96,13 @@ def plan_stages(stages: Sequence[Stage], threads: int) -> list[PlannedStage]:
 
 
 def _cost(setup: Setup, which: Which, memory: ClusterMemory) -> tuple[int, float]:
-    """Peak memory and seconds of the stages that depend on a tiling."""
-    stages = list_stages(sketch_stages(setup) if which == "wide" else vectors_stages(setup))
-    planned, rates = plan_stages(stages, memory.threads), Rates()
-    seconds = sum(stage.seconds(rates, memory)["total"] for stage in planned)
-    return max(stage.peak_bytes for stage in planned), seconds
+    """Peak memory of the stages that are cut by a tiling; seconds of those and of their readers."""
+    cut = list_stages(sketch_stages(setup) if which == "wide" else vectors_stages(setup))
+    planned, rates = plan_stages(cut, memory.threads), Rates()
+    peak = max(stage.peak_bytes for stage in planned)
+    if which == "wide" and memory.workers > _FEW_WORKERS:
+        planned += plan_stages(sketch_readers(setup), memory.threads)
+    return peak, sum(stage.seconds(rates, memory)["total"] for stage in planned)
 
 
 def choose_tiling(setup: Setup, which: Which, columns: int, memory: ClusterMemory) -> Setup:
@@ -99,6 +115,8 @@ def choose_tiling(setup: Setup, which: Which, columns: int, memory: ClusterMemor
     ]
     fitting = _fitting(held, which, memory)
     if not fitting or memory.workers > _FEW_WORKERS:
+        if memory.workers > _FEW_WORKERS and not setup.is_wide:
+            widths = [*widths, *(w for w in _NARROW_SLICES if columns % w == 0)]
         grids = [grid for width in widths for grid in _grids(setup, which, width, memory)]
         fitting += _fitting(grids, which, memory)
         # Where nothing fits, the plan is refused with the smallest of them.
@@ -135,7 +153,8 @@ def _grids(setup: Setup, which: Which, width: int, memory: ClusterMemory) -> Ite
     most = max((setup.graph.nodes - 1) // chunk_rows, 1)
     columns = setup.spec.width if which == "wide" else setup.spec.dim
     slices = math.ceil(columns / width)
-    wanted = {math.ceil(memory.workers * cells / slices) for cells in _CELLS_PER_WORKER}
+    # Rounded down: of a cell more than there are workers, all others wait for one.
+    wanted = {max(int(memory.workers * cells / slices), 1) for cells in _CELLS_PER_WORKER}
     # And so many that the rows of a group take half of the memory.
     room = max(memory.allowed_bytes - RESERVED_BYTES, 1)
     wanted.add(math.ceil(2 * 4 * setup.graph.nodes * width / room))

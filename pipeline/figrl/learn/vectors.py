@@ -60,6 +60,7 @@ def vectors_stage(setup: Setup, vectors: ArraySpec, *, with_basis: bool) -> Stag
         frees=() if setup.keep_sketch else (setup.sketch,),
         cost=Cost(
             read_bytes=4 * nodes * columns * reads,
+            again_bytes=setup.again_bytes(columns, setup.wide),
             written_bytes=4 * nodes * dim * len(arrays),
             flops=flops,
             work={
