@@ -89,8 +89,9 @@ Defaults of your own, in files of dask.config or in variables (docs/settings.md)
   DASK_FIGRL__EMBED__DIM=64 figrl embed --store store
 
 Every job can be stopped at any moment: run the same command again and it resumes.
-Exit codes: 0 done, 1 unexpected, 2 usage or configuration, 3 bad input data, 4 refused by a
-quality gate, 5 not enough memory or disk, 6 the store is in use, 130 interrupted.
+Exit codes: 0 done, 1 unexpected, 2 usage or configuration, 3 bad input data or a damaged store,
+4 refused by a quality gate, 5 not enough memory, disk or workers, 6 the store is in use,
+130 interrupted.
 """,
 )
 @click.version_option(package_name="figrl")
@@ -107,8 +108,8 @@ def main(arguments: list[str]) -> int:
     """Run one command line; return its exit code."""
     shown = False
     try:
-        figrl.main(arguments or ["--help"], prog_name="figrl", standalone_mode=False)
-        return 0
+        code = figrl.main(arguments or ["--help"], prog_name="figrl", standalone_mode=False)
+        return int(code or 0)
     except click.ClickException as error:
         # click prints the usage too.
         error.show()

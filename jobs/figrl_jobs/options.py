@@ -62,10 +62,16 @@ class Job(click.Command):
         help_text = "Print one JSON object, alone, on standard output."
         self.params.append(click.Option(["--json", "as_json"], is_flag=True, help=help_text))
         self._render: Callable[[Report], None] = print
+        self._exit_code: Callable[[Report], int] = lambda _: 0
 
     def render(self, function: Callable[[Report], None]) -> Callable[[Report], None]:
         """Decorate the function that prints the report for people."""
         self._render = function
+        return function
+
+    def ends_with(self, function: Callable[[Report], int]) -> Callable[[Report], int]:
+        """Decorate the exit code of a report that is shown, but may tell of something bad."""
+        self._exit_code = function
         return function
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -95,6 +101,8 @@ class Job(click.Command):
             click.echo(json.dumps(finite(report), indent=1, allow_nan=False))
         elif report is not None:
             self._render(report)
+        if report is not None and (code := self._exit_code(report)):
+            ctx.exit(code)
 
 
 def finite(value: Any) -> Any:

@@ -17,7 +17,7 @@ from contextlib import ExitStack
 
 import click
 
-from figrl.errors import ConfigError, FigrlError
+from figrl.errors import ConfigError
 from figrl.nightly.config import (
     ReindexConfig,
     example_config,
@@ -44,23 +44,13 @@ def command(
         return None
     if config is None:
         raise click.UsageError("Give a CONFIG file; --example prints one to start from.")
-    try:
-        wanted = _read(config)
-        with ExitStack() as stack:
-            with starting(wanted):
-                # Before a store is made for sources that are not there.
-                source_files(wanted)
-                session = stack.enter_context(connection)
-            return run_reindex(wanted, session, publish_anyway=publish_anyway)
-    except FigrlError as error:
-        raise error.reworded(_in_keys(error.message)) from error.__cause__
-
-
-def _in_keys(text: str) -> str:
-    """A remedy as keys of the configuration; what it is made of is loaded where it is needed."""
-    from figrl.api.words import yaml_words
-
-    return yaml_words(text)
+    wanted = _read(config)
+    with ExitStack() as stack:
+        with starting(wanted):
+            # Before a store is made for sources that are not there.
+            source_files(wanted)
+            session = stack.enter_context(connection)
+        return run_reindex(wanted, session, publish_anyway=publish_anyway)
 
 
 def _read(config: str) -> ReindexConfig:
@@ -76,6 +66,9 @@ def _read(config: str) -> ReindexConfig:
 
 @command.render
 def _render(report: Report) -> None:
+    if report["withdrawn"]:
+        click.echo(f"Nothing is published: {report['reason'][0].lower()}{report['reason'][1:]}")
+        return
     if report["nothing_to_do"]:
         text = f"run {report['run']} is published, and its sources have not changed."
         click.echo(f"Nothing to do: {text}")

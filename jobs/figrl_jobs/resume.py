@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import click
 
+from figrl.engine.cluster import connect
 from figrl.engine.submitted import next_lease, unfinished_job
 from figrl.store.files import read_json
 from figrl.store.layout import store_paths
@@ -31,8 +32,9 @@ def command(job: str | None, store: str, cluster: str | None) -> Report:
     folder = unfinished_job(paths, job)
     facts = read_json(folder / "job.json")
     config = running_cluster(cluster or facts["params"]["cluster"])
-    lease = next_lease(folder)
-    start_driver(folder, lease, config)
+    # No lease is taken, and no driver waited for, where no scheduler answers.
+    with connect(config) as client:
+        start_driver(client, folder, next_lease(folder))
     log = str(folder / "log.jsonl")
     return {"store": store, "id": folder.name, "job": facts["job"], "log": log}
 

@@ -26,4 +26,9 @@ def command(run: str | None, store: str) -> Report:
 
 @command.render
 def _render(report: Report) -> None:
-    click.echo(f"Published: {report['current']} (before: {report['before'] or 'nothing'})")
+    click.echo(f"Rolled back to {report['current']} (before: {report['before'] or 'nothing'})")
+    if report["refused_by"] is not None:
+        gates = ", ".join(report["refused_by"]) or "a gate"
+        click.echo(
+            f"note: {report['current']} was refused by {gates}; it is published all the same."
+        )

@@ -2,6 +2,8 @@
 
 For example:
   figrl status --store store
+
+Exit code 3 if something is damaged: it is named, and the rest is shown.
 """
 
 from __future__ import annotations
@@ -13,10 +15,11 @@ from typing import Any
 
 import click
 
+from figrl.errors import DamagedError
 from figrl.serve.status import store_status
-from figrl.store.lock import describe_owner
+from figrl.store.lock import DEAD_AFTER_SECONDS, describe_owner
 from figrl.units import human_seconds
-from figrl_jobs.console import Cell, Report, print_facts, print_table
+from figrl_jobs.console import Cell, Report, print_facts, print_notes, print_table
 from figrl_jobs.options import job, store_option
 
 _COLUMNS: list[tuple[str, Cell]] = [
@@ -29,19 +32,27 @@ _COLUMNS: list[tuple[str, Cell]] = [
     ("size", "{size_bytes:bytes}"),
     ("peak memory", "{peak_worker_bytes:bytes}"),
     ("folded in", lambda run: f"{run['folded_in']:,}" if run["folded_in"] else ""),
-    ("", lambda run: ", ".join(["current"] * run["is_current"] + ["pinned"] * run["pinned"])),
+    ("", lambda run: ", ".join(_marks(run))),
 ]
 
 _JOBS_SHOWN = 10
 _OWNER = {"alive": "in use by", "dead": "left by a killed job", "silent": "left by a silent job"}
-_BAD = ("failed", "refused", "interrupted", "killed")
+_BAD = ("failed", "refused", "interrupted", "cancelled", "killed", "withdrawn")
 
 
 @job("status", __doc__)
 @store_option
 def command(store: str) -> Report:
     """Show the graph, runs, last jobs and unfinished work of a store."""
-    return store_status(store)
+    report = store_status(store)
+    if report["damaged"]:
+        report |= {"error": " ".join(report["damaged"]), "exit_code": DamagedError.exit_code}
+    return report
+
+
+@command.ends_with
+def _exit_code(report: Report) -> int:
+    return int(report.get("exit_code", 0))
 
 
 @command.render
@@ -49,8 +60,10 @@ def _render(report: Report) -> None:
     sizes = "{graph[version]} ({graph[kind]}, {graph[nodes]:,} nodes, {graph[edges]:,} edges)"
     facts: dict[str, Cell] = {
         "store": "{store}",
-        "graph": sizes if report["graph"] else "none yet",
-        "current run": "{current}" if report["current"] else "none: figrl embed makes one",
+        "graph": sizes if report["graph"] else _missing(report, "none yet"),
+        "current run": (
+            "{current}" if report["current"] else _missing(report, "none: figrl embed makes one")
+        ),
         "size on disk": "{size_bytes:bytes}",
     }
     if report["in_use_by"] is not None:
@@ -61,6 +74,11 @@ def _render(report: Report) -> None:
     if report["runs"]:
         runs = [{**run, "is_current": run["run"] == report["current"]} for run in report["runs"]]
         print_table(runs, _COLUMNS, left=[title for title, _ in _COLUMNS])
+    if any(run["refused_by"] is not None for run in report["runs"]):
+        click.echo(
+            "A refused run did not pass a gate: its report.html says why. To publish it all the "
+            f"same: figrl rollback RUN --store {report['store']}"
+        )
     _print_jobs(report["last_jobs"])
     if report["history"]:
         click.echo("history:")
@@ -69,9 +87,23 @@ def _render(report: Report) -> None:
         what = f"{event['action']} {event['run'] or event.get('job', '')}"
         click.echo(f"  {_minute(event['time'])}  {what}{gates}")
     for submitted in report["jobs"]:
-        click.echo(f"job {submitted['id']}: {_describe_job(submitted)}")
+        click.echo(f"job {submitted['id']}: {_describe_job(submitted, report['store'])}")
     for work in report["unfinished"]:
         click.echo(f"unfinished: {work['what']} ({work['blocks_done']:,} blocks done)")
+    print_notes(report)
+    for message in report["damaged"]:
+        click.echo(f"error: {message}", err=True)
+
+
+def _missing(report: Report, otherwise: str) -> str:
+    """What is said in place of something that is not there; it may be what is damaged."""
+    return "not known, because the store is damaged: see below" if report["damaged"] else otherwise
+
+
+def _marks(run: dict[str, Any]) -> list[str]:
+    """What a run is, beside being there."""
+    refused = run["refused_by"] is not None
+    return ["current"] * run["is_current"] + ["pinned"] * run["pinned"] + ["refused"] * refused
 
 
 def _owner(owner: dict[str, Any]) -> str:
@@ -122,17 +154,20 @@ def _describe_attempt(made: dict[str, Any]) -> str:
     return f"{made['job']}{run}, {_minute(made['ended'])}: {made['result']}{reason}"
 
 
-def _describe_job(job: dict[str, Any]) -> str:
+def _describe_job(job: dict[str, Any], store: str) -> str:
     """Describe a submitted job in one line."""
     state = job.get("state", "unknown")
-    text = f"{job['job']}, {state}"
+    text, resume = f"{job['job']}, {state}", f"figrl resume --store {store} {job['id']}"
+    if state == "waiting" and job["silent_seconds"] > DEAD_AFTER_SECONDS:
+        text += f" for {human_seconds(job['silent_seconds'])}. If its scheduler is "
+        text += f"gone: {resume}"
     if state == "running":
         text += f" on {job['worker']}"
         if "stage" in job:
             text += f", stage {job['stage']} ({job['done']} of {job['blocks']} blocks)"
         if job["driver"] != "alive":
             text = f"{job['job']}, lost: its driver on {job['worker']} gave no heartbeat for "
-            text += f"{human_seconds(job['silent_seconds'])}. To go on: figrl resume {job['id']}"
+            text += f"{human_seconds(job['silent_seconds'])}. To go on: {resume}"
     if job.get("attempts", 0) > 1:
         text += f", attempt {job['attempts']}"
     return text + (f": {job['error']}" if job.get("error") else "")

@@ -14,6 +14,8 @@ dies, it is started on another one and resumes from the finished blocks.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -27,9 +29,11 @@ from figrl.engine.cluster_file import ClusterConfig, read_cluster_config
 from figrl.engine.logs import JobLog
 from figrl.engine.session import Session
 from figrl.engine.submitted import new_job, submitted_state
-from figrl.errors import ConfigError, FigrlError
+from figrl.errors import CancelledError, ConfigError, FigrlError
 from figrl.nightly.config import read_reindex_config
+from figrl.nightly.reindex import tell_failure
 from figrl.store.files import read_json, write_json
+from figrl.store.jobs import record_failure
 from figrl.store.layout import store_paths
 from figrl.store.lock import process_name
 from figrl.store.places import local_path
@@ -56,8 +60,9 @@ def command(context: click.Context, job: str, arguments: tuple[str, ...]) -> Rep
     store = params.get("store") or _store_of(params["config"])
     # Of whoever submits, not of the worker.
     settings = dask.config.get("figrl", {})
-    folder = new_job(store_paths(store), job, params, settings, str(config.scheduler))
-    start_driver(folder, 1, config)
+    with _told_of(job, store, params), connect(config) as client:
+        folder = new_job(store_paths(store), job, params, settings, str(config.scheduler))
+        start_driver(client, folder, 1)
     context.params["as_json"] |= params["as_json"]
     return {"store": str(store), "id": folder.name, "job": job, "log": str(folder / "log.jsonl")}
 
@@ -73,12 +78,24 @@ def running_cluster(file: str | None) -> ClusterConfig:
     return config
 
 
-def start_driver(folder: Path, lease: int, config: ClusterConfig) -> None:
+@contextmanager
+def _told_of(job: str, store: str | Path, params: dict[str, Any]) -> Iterator[None]:
+    """Record a job that cannot be submitted among those that failed; none waits for a driver."""
+    try:
+        yield
+    except BaseException as error:
+        if job == "reindex":
+            tell_failure(str(store), read_reindex_config(params["config"]).metrics, error)
+        elif store_paths(store).graphs.exists():
+            record_failure(store_paths(store).root, job, error)
+        raise
+
+
+def start_driver(client: distributed.Client, folder: Path, lease: int) -> None:
     """Submit the driver of a job, and leave it with the cluster."""
     key = f"figrl-{folder.name}-{lease}"
-    with connect(config) as client:
-        future = client.submit(run_submitted, folder, lease, key=key, retries=_RETRIES, pure=False)
-        distributed.fire_and_forget(future)
+    future = client.submit(run_submitted, folder, lease, key=key, retries=_RETRIES, pure=False)
+    distributed.fire_and_forget(future)
 
 
 def run_submitted(folder: Path, lease: int) -> str:
@@ -98,6 +115,9 @@ def run_submitted(folder: Path, lease: int) -> str:
             with click.Context(command, obj=Session(client, monitor=log)):
                 write_json(folder / "report.json", command.call(params))
             log.event("done")
+        except CancelledError as error:
+            log.event("cancelled", error=error.message, exit_code=error.exit_code)
+            raise
         except FigrlError as error:
             log.event("failed", error=error.message, exit_code=error.exit_code)
             raise

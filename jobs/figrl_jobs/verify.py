@@ -17,6 +17,7 @@ from figrl.errors import DamagedError
 from figrl.serve.repair import run_repair
 from figrl.serve.verify import verify
 from figrl.store.layout import store_paths
+from figrl.units import counted
 from figrl_jobs.console import Report
 from figrl_jobs.options import Connection, job, running_options, store_option
 
@@ -44,7 +45,7 @@ def _summary(report: Report) -> str:
         if "repaired" in report
         else f"Recompute what is damaged: figrl verify --store {report['store']} --repair"
     )
-    return f"damaged: {len(report['damaged'])} files of {', '.join(names)}. {remedy}"
+    return f"damaged: {counted(len(report['damaged']), 'file')} of {', '.join(names)}. {remedy}"
 
 
 @command.render
@@ -57,5 +58,6 @@ def _render(report: Report) -> None:
             click.echo(f"  not repaired: {finding['cannot']}", err=True)
     if not report["damaged"]:
         click.echo(
-            f"{report['store']}: {report['graphs']} graphs and {report['runs']} runs are whole."
+            f"{report['store']}: {counted(report['graphs'], 'graph')} and "
+            f"{counted(report['runs'], 'run')} are whole."
         )

@@ -66,6 +66,12 @@ class StoreInUseError(FigrlError):
     exit_code = 6
 
 
+class CancelledError(FigrlError):
+    """Somebody ended the job from elsewhere."""
+
+    exit_code = 130
+
+
 class IdTypeChangedError(FigrlError):
     """Ids that looked like integers turned out to be text; the scan starts again as text."""
 

@@ -32,6 +32,17 @@ def memory_bytes(text: str) -> int:
     return size
 
 
+def counted(number: int, thing: str) -> str:
+    """A number of things, one or several.
+
+    Examples
+    --------
+    >>> counted(1, "file"), counted(1_200, "file")
+    ('1 file', '1,200 files')
+    """
+    return f"{number:,} {thing}{'s' if number != 1 else ''}"
+
+
 def human_bytes(count: float) -> str:
     """Format a number of bytes in decimal units.
 

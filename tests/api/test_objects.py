@@ -15,13 +15,14 @@ from IPython.display import HTML
 import figrl
 from figrl.api.embedding import FoldInArguments
 from figrl.api.progress import NotebookScreen
-from figrl.api.words import python_words, yaml_words
+from figrl.api.words import python_words
 from figrl.engine.progress import Progress
 from figrl.engine.screens import Bar
 from figrl.engine.stage import StageResult
 from figrl.errors import BadInputError, ConfigError, ResourceError
 from figrl.ingestion.options import IngestOptions
 from figrl.learn.spec import EmbedOptions
+from figrl.nightly.words import yaml_words
 from figrl.serve.fold_in import FoldInOptions
 from tests.learn.test_accurate import planted_edges
 

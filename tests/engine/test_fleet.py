@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import time
 from pathlib import Path
@@ -193,6 +194,17 @@ def test_a_worker_that_joins_later_gets_work(start, tmp_path):
     assert done_by(result) == set(client.run(os.getpid).values())
     assert len(done_by(result)) == 2
     assert not later.notes
+
+
+def test_a_worker_that_is_lost_is_named(start, tmp_path):
+    client, start_one = start
+    start_one("stays")
+    lost = start_one("dies")
+    process = client.run(os.getpid, workers=[lost])[lost]
+    notes = Notes(began=lambda: os.kill(process, signal.SIGKILL))
+    result = ClusterRunner(client, tmp_path / "marks", notes, PLANNED).run_stage(naps(60, 0.1))
+    assert result.computed == 60
+    assert notes.notes == [f"Worker lost: {lost}. What it was at goes to others."]
 
 
 def test_no_worker_that_can_take_part_is_an_error(start, tmp_path):

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from contextlib import contextmanager, nullcontext
 
+import dask
 import pytest
 
 from figrl.engine.stage import StageResult
@@ -26,6 +27,9 @@ from figrl.engine.submitted import (
 )
 from figrl.errors import BadInputError, FigrlError, GateError, StoreInUseError
 from figrl.serve.embedding import open_store
+from figrl.serve.status import store_status
+from figrl.store.files import write_json
+from figrl.store.jobs import last_jobs
 from figrl.store.layout import store_paths
 from figrl_jobs.main import main
 from tests.dask_processes import start_scheduler, start_worker, stop
@@ -115,7 +119,8 @@ def test_the_scheduler_dies_and_the_job_goes_on_elsewhere(nights, tmp_path, caps
     # The driver was killed with its worker, or it had the time to say why it ended.
     assert main(["status", "--store", store]) == 0
     shown = capsys.readouterr().out
-    lost = f"job {job}: reindex, lost: " in shown and f"figrl resume {job}" in shown
+    hint = f"figrl resume --store {store} {job}"
+    lost = f"job {job}: reindex, lost: " in shown and hint in shown
     assert lost or f"job {job}: reindex, failed" in shown
     with running_cluster(tmp_path / "second", 2) as (file, _):
         assert main(["resume", "--store", store, job, "--cluster", str(file)]) == 0
@@ -153,7 +158,7 @@ def test_a_cancelled_job_is_resumed(tmp_path):
     ask_to_cancel(paths, folder.name)
     with submitted_state(folder, 1) as monitor:
         monitor.started(StageResult("scan", 1))
-    assert read_state(folder)["state"] == "cancelled"
+    assert read_state(folder).items() >= {"state": "cancelled", "exit_code": 130}.items()
     assert unfinished_job(paths, None) == folder
     with submitted_state(folder, next_lease(folder)):
         pass
@@ -174,6 +179,10 @@ def test_a_job_is_cancelled_from_elsewhere(nights, cluster, capsys):
     assert main(["status", "--store", str(nights.store)]) == 0
     shown = capsys.readouterr().out
     assert f"job {job}: reindex, cancelled" in shown
+    told = next(one for one in last_jobs(nights.store, 9) if one["result"] != "published")
+    assert (told["job"], told["result"], told["exit_code"]) == ("reindex", "cancelled", 130)
+    log = (nights.store / "jobs" / job / "log.jsonl").read_text().splitlines()
+    assert json.loads(log[-1])["event"] == "cancelled"
     assert f"job {again}: reindex, done" in shown
     assert main(["cancel", "--store", str(nights.store), "nothing"]) == 3
     assert "no job 'nothing'" in capsys.readouterr().err
@@ -185,6 +194,7 @@ def test_a_job_is_cancelled_from_elsewhere(nights, cluster, capsys):
         (GateError("gate x refused"), ("failed", 4)),
         (FigrlError("the cluster went away"), ("failed", 1)),
         (ZeroDivisionError("x"), ("failed", 1)),
+        (KeyboardInterrupt("x"), ("interrupted", 130)),
     ],
     ids=str,
 )
@@ -203,3 +213,50 @@ def test_submitting_needs_a_scheduler(nights, tmp_path, capsys):
     file.write_text("local: {workers: 1}\n")
     assert main(["submit", "reindex", str(nights.config()), "--cluster", str(file)]) == 2
     assert "name its scheduler" in capsys.readouterr().err
+
+
+def test_where_no_scheduler_answers_no_job_waits_for_ever(nights, tmp_path, capsys):
+    store, file = str(nights.store), tmp_path / "nowhere.yaml"
+    file.write_text("scheduler: tcp://127.0.0.1:1\n")
+    words = ["submit", "reindex", str(nights.config()), "--cluster", str(file)]
+    with dask.config.set({"distributed.comm.timeouts.connect": "1s"}):
+        assert main(words) == 5
+        assert not nights.store.exists(), "no store is made for it"
+        nights.run()
+        capsys.readouterr()
+        assert main(words) == 5
+    assert "No Dask scheduler answers at tcp://127.0.0.1:1" in capsys.readouterr().err
+    assert list_jobs(store_paths(store)) == []
+    told = store_status(store)
+    assert (told["last_attempt"]["result"], told["last_attempt"]["exit_code"]) == ("failed", 5)
+    assert told["last_jobs"][-1].items() >= {"job": "reindex", "exit_code": 5}.items()
+    assert told["history"][-1]["action"] == "failed"
+    metrics = (nights.store / "metrics.prom").read_text()
+    assert f'figrl_last_job_exit_code{{store="{store}"}} 5.0\n' in metrics
+    assert main(["resume", "--store", store]) == 3
+    assert "no submitted job that is not done" in capsys.readouterr().err
+
+
+def test_resuming_where_no_scheduler_answers_takes_no_lease(tmp_path, capsys):
+    file = tmp_path / "nowhere.yaml"
+    file.write_text("scheduler: tcp://127.0.0.1:1\n")
+    folder = new_job(store_paths(tmp_path), "embed", {"cluster": str(file)}, {}, "")
+    with submitted_state(folder, 1):
+        raise GateError("refused")
+    with dask.config.set({"distributed.comm.timeouts.connect": "1s"}):
+        assert main(["resume", "--store", str(tmp_path)]) == 5
+    assert "No Dask scheduler answers" in capsys.readouterr().err
+    assert read_state(folder)["state"] == "failed"
+    assert not (folder / "lease-0002").exists()
+
+
+def test_a_job_that_waits_for_long_says_how_it_goes_on(tmp_path, capsys):
+    folder = new_job(store_paths(tmp_path), "embed", {}, {}, "tcp://127.0.0.1:1")
+    assert main(["status", "--store", str(tmp_path)]) == 0
+    assert f"job {folder.name}: embed, waiting\n" in capsys.readouterr().out
+    state = read_state(folder)
+    write_json(folder / "state.json", {**state, "beat": state["beat"] - 300})
+    assert main(["status", "--store", str(tmp_path)]) == 0
+    shown = capsys.readouterr().out
+    assert f"job {folder.name}: embed, waiting for 5 min" in shown
+    assert f"If its scheduler is gone: figrl resume --store {tmp_path} {folder.name}\n" in shown

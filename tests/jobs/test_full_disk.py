@@ -13,9 +13,12 @@ from pathlib import Path
 
 import pytest
 
+from figrl.store.files import put, read_json, write_json
+from figrl.store.reserve import RESERVE_BYTES, STEP_BYTES, keep_reserve, tell
 from tests.faults.test_nights import vectors_of
 from tests.learn.test_accurate import planted_edges
 from tests.learn.test_embed import random_edges
+from tests.nightly.test_alerts import firing, metrics_of
 from tests.nightly.test_reindex import Nights
 from tests.reference import write_edges
 
@@ -99,6 +102,53 @@ def set_up(prepared, job, folder):
     }[job]
 
 
+def check_that_it_is_told(figrl, store, job):
+    """In space that the store keeps for it, while the disk is still full."""
+    status = figrl("status", "--store", store, "--json").json
+    last = status["last_jobs"][-1]
+    assert (last["job"], last["result"], last["exit_code"]) == (job, "failed", 5)
+    assert "no space left" in last["reason"] or "kB of disk" in last["reason"]
+    if job == "reindex":
+        made, event = status["last_attempt"], status["history"][-1]
+        assert (made["job"], made["result"], made["exit_code"]) == (job, "failed", 5)
+        assert (event["action"], event["reason"]) == ("failed", made["reason"])
+        metrics = metrics_of(store)
+        assert metrics["figrl_last_job_exit_code"] == 5
+        assert metrics["figrl_last_attempt_served"] == 0
+        assert metrics["figrl_disk_free_bytes"] < 1 << 20
+        assert {"FigrlNightFailed", "FigrlDiskLow"} <= firing(metrics, 0)
+
+
+def test_many_nights_on_a_full_disk_are_told(figrl, prepared, disk):
+    words = set_up(prepared, "reindex", disk.folder)
+    disk.leave(0)
+    for number in range(1, 5):
+        assert figrl(*words).code == 5
+        jobs = figrl("status", "--store", disk.folder / "store", "--json").json["last_jobs"]
+        assert [one["exit_code"] for one in jobs].count(5) == number
+    disk.free()
+    assert figrl(*words).code == 0
+    assert (disk.folder / "store" / "logs" / ".reserve").stat().st_size == RESERVE_BYTES
+
+
+def test_a_reserve_is_given_up_by_steps_and_filled_up_again(disk):
+    keep_reserve(disk.folder)
+    reserve = disk.folder / "logs" / ".reserve"
+    assert reserve.stat().st_size == reserve.stat().st_blocks * 512 == RESERVE_BYTES
+    disk.leave(0)
+    tell(disk.folder, lambda: write_json(disk.folder / "told", {"why": "full"}))
+    assert read_json(disk.folder / "told") == {"why": "full"}
+    assert reserve.stat().st_size == RESERVE_BYTES - STEP_BYTES
+    with pytest.raises(OSError, match="No space left"):
+        tell(disk.folder, lambda: put(disk.folder / "large", bytes(2 * RESERVE_BYTES)))
+    assert reserve.stat().st_size == 0
+    keep_reserve(disk.folder)
+    assert reserve.stat().st_size == 0, "what is left is for others"
+    disk.free()
+    keep_reserve(disk.folder)
+    assert reserve.stat().st_size == RESERVE_BYTES
+
+
 @pytest.mark.parametrize("job", JOBS)
 def test_a_full_disk_ends_with_5_and_the_job_goes_on_when_there_is_space(
     figrl, prepared, disk, job
@@ -112,6 +162,8 @@ def test_a_full_disk_ends_with_5_and_the_job_goes_on_when_there_is_space(
         codes.append(outcome.code)
         assert outcome.code in (0, 5), outcome.err
         assert "Traceback" not in outcome.err
+        if outcome.code == 5 and job in ("embed", "reindex"):
+            check_that_it_is_told(figrl, disk.folder / "store", job)
         disk.free()
         if outcome.code == 5:
             # The plan of a run counts what is free before anything is written.

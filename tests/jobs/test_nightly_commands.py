@@ -74,7 +74,7 @@ def test_going_back_and_forth(nights, capsys):
     assert back["current"] == before["runs"][0]["run"]
     assert "no earlier run" in run(nights, capsys, "rollback", "--store", store, code=3).err
     words = run(nights, capsys, "rollback", "--store", store, back["before"]).out
-    assert "Published" in words
+    assert words == f"Rolled back to {back['before']} (before: {back['current']})\n"
     assert "no finished run" in run(nights, capsys, "rollback", "--store", store, "x", code=3).err
     after = json.loads(run(nights, capsys, "status", "--store", store, "--json").out)
     assert after["current"] == before["current"]
@@ -82,6 +82,30 @@ def test_going_back_and_forth(nights, capsys):
     assert actions == ["published"] * 2 + ["rolled back"] * 2
     shown = run(nights, capsys, "status", "--store", store).out
     assert "rolled back" in shown
+
+
+def test_sources_of_a_run_that_was_rolled_back(nights, capsys):
+    store = str(nights.store)
+    words = ("reindex", str(nights.config()), "--cluster", str(nights.cluster))
+    status = json.loads(run(nights, capsys, "status", "--store", store, "--json").out)
+    withdrawn = status["current"]
+    back = json.loads(run(nights, capsys, "rollback", "--store", store, "--json").out)["current"]
+    shown = run(nights, capsys, *words).out
+    assert shown == (
+        f"Nothing is published: the sources are those of run {withdrawn}, which was rolled back, "
+        f"so {back} stays published. To publish it again: figrl rollback {withdrawn} --store "
+        f"{store}\n"
+    )
+    report = json.loads(run(nights, capsys, *words, "--json").out)
+    assert (report["withdrawn"], report["run"]) == (withdrawn, back)
+    told = json.loads(run(nights, capsys, "status", "--store", store, "--json").out)
+    for one in (told["last_attempt"], told["last_jobs"][-1]):
+        assert (one["result"], one["run"], one["exit_code"]) == ("withdrawn", withdrawn, 0)
+        assert f"figrl rollback {withdrawn} --store {store}" in one["reason"]
+    metrics = (nights.store / "metrics.prom").read_text()
+    assert f'figrl_last_attempt_served{{store="{store}"}} 0.0\n' in metrics
+    run(nights, capsys, "rollback", "--store", store, withdrawn)
+    assert run(nights, capsys, *words).out.startswith("Nothing to do: run")
 
 
 def test_pinning(nights, capsys):
@@ -192,6 +216,13 @@ def test_embed_publishes_when_asked_to_and_no_gate_refuses(nights, capsys):
         r"last attempt +embed of run \w+, .*: refused: Run \w+ is not published", shown.out
     )
     assert f"current run   {current}" in shown.out
+    held = json.loads(run(nights, capsys, "status", "--store", store, "--json").out)
+    marks = {one["run"]: one["refused_by"] for one in held["runs"]}
+    assert marks[current] is None
+    [refused_run] = [name for name, gates in marks.items() if gates]
+    assert marks[refused_run] == ["largest_residual"]
+    assert re.search(rf"{refused_run} .* refused\n", shown.out)
+    assert shown.out.count(f"figrl rollback RUN --store {store}") == 1
     config = str(nights.config())
     assert run(nights, capsys, "reindex", config, *cluster).out.startswith("Nothing to do")
     words = run(nights, capsys, *embed, "--seed", "3", "--publish", "yes").out

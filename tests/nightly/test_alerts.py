@@ -17,6 +17,10 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
+from figrl.nightly.config import read_reindex_config
+from figrl.nightly.reindex import starting
+from figrl.serve.attempts import attempt, last_attempt
+from figrl.store.layout import store_paths
 from figrl_jobs.main import main
 from tests.learn.test_accurate import planted_edges
 from tests.nightly.test_reindex import Nights
@@ -106,6 +110,11 @@ def test_each_night_is_understood_and_has_its_alert(nights, capsys):
     assert firing(metrics_of(nights.store), 27 * HOUR) == {"FigrlNightMissing"}
     assert firing(metrics_of(nights.store), 51 * HOUR) == {"FigrlNightMissing", "FigrlVectorsOld"}
     assert firing({}, 0) == {"FigrlMetricsAbsent"}
+    needed = metrics_of(nights.store)["figrl_run_disk_bytes"]
+    assert needed > 1000
+    for share, alerts in ((2.0, set()), (1.4, {"FigrlDiskLow"})):
+        low = {**metrics_of(nights.store), "figrl_disk_free_bytes": share * needed}
+        assert firing(low, 0) == alerts
 
     edges = nights.write(1, planted_edges(3)[:500])
     assert night(nights) == 4
@@ -158,12 +167,76 @@ def test_a_night_whose_configuration_is_wrong_is_told(nights, capsys):
     wrong.write_text("store: store\nsources: edges\nembde: {dim: 6}\n")
     assert main(["reindex", str(wrong)]) == 2
     words, report = status(nights, capsys)
-    assert report["last_jobs"][-1]["exit_code"] == 2
+    told_alike(nights, report, "failed", 2)
+    assert report["history"][-1]["action"] == "failed"
     assert "embde" in words
     assert firing(metrics_of(nights.store), 0) == {"FigrlNightFailed"}
     wrong.write_text("store: elsewhere\nembde: {dim: 6}\n")
     assert main(["reindex", str(wrong)]) == 2
     assert not (nights.folder / "elsewhere").exists()
+
+
+def told_alike(nights, report, result, code):
+    """The last attempt, the last job and the metrics say the same of a night."""
+    made, job = report["last_attempt"], report["last_jobs"][-1]
+    assert (made["job"], made["result"], made["exit_code"]) == ("reindex", result, code)
+    assert (job["job"], job["result"], job["exit_code"]) == ("reindex", result, code)
+    assert made["reason"] == job["reason"]
+    metrics = (nights.store / "metrics.prom").read_text()
+    assert f'figrl_last_job_exit_code{{store="{nights.store}"}} {code}.0\n' in metrics
+    assert f'figrl_last_attempt_info{{job="reindex",result="{result}",run=' in metrics
+
+
+def test_records_have_the_keys_of_the_configuration(nights, capsys):
+    assert night(nights, embed={"dim": 5000}) == 2
+    shown = capsys.readouterr().err
+    words, report = status(nights, capsys)
+    told_alike(nights, report, "failed", 2)
+    for text in (shown, words, report["history"][-1]["reason"]):
+        assert "embed.dim is 5000" in text
+        assert "--dim" not in text
+    log = Path(report["last_jobs"][-1]["log"]).read_text()
+    assert "embed.dim is 5000" in json.loads(log.splitlines()[-1])["error"]
+
+
+def test_a_source_that_is_not_there_is_told(nights, capsys):
+    assert night(nights, sources="elsewhere/edges") == 3
+    shown = capsys.readouterr().err
+    place = nights.folder / "elsewhere" / "edges"
+    assert f"{place}: it does not exist (is its disk mounted?)" in shown
+    words, report = status(nights, capsys)
+    told_alike(nights, report, "failed", 3)
+    assert f"{place}: it does not exist" in words
+
+
+@pytest.mark.parametrize(
+    "step",
+    ["figrl_jobs.reindex.source_files", "figrl.nightly.reindex.ingest_graph"],
+    ids=["before it has the lock", "at work"],
+)
+def test_a_night_that_is_interrupted_is_told(nights, capsys, monkeypatch, step):
+    monkeypatch.setattr(step, interrupt)
+    assert night(nights) == 130
+    words, report = status(nights, capsys)
+    told_alike(nights, report, "interrupted", 130)
+    assert "reindex: interrupted" in words
+
+
+def interrupt(*_):
+    raise KeyboardInterrupt
+
+
+def test_an_early_failure_leaves_the_attempt_of_a_job_at_work_alone(nights):
+    paths = store_paths(nights.store)
+    config = read_reindex_config(nights.config())
+    with paths.locked("embed"), attempt(paths, "embed"):
+        before = last_attempt(paths)
+        with pytest.raises(ZeroDivisionError), starting(config):
+            raise ZeroDivisionError
+        assert last_attempt(paths) == before
+    told = last_attempt(paths)
+    assert told is not None
+    assert (told["job"], told["result"]) == ("embed", "published")
 
 
 def test_a_night_without_a_cluster_and_a_store_in_use_are_told(nights, capsys):
@@ -172,6 +245,7 @@ def test_a_night_without_a_cluster_and_a_store_in_use_are_told(nights, capsys):
     with dask.config.set({"distributed.comm.timeouts.connect": "1s"}):
         code = main(["reindex", str(nights.config()), "--cluster", str(nowhere)])
     words, report = status(nights, capsys)
-    assert report["last_jobs"][-1]["exit_code"] == code > 0
+    assert code == 5
+    told_alike(nights, report, "failed", 5)
     assert "127.0.0.1:1" in words
     assert "FigrlNightFailed" in firing(metrics_of(nights.store), 0)

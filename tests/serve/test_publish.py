@@ -16,6 +16,7 @@ from figrl.serve.publish import (
     pin,
     publish_run,
     record,
+    refused_runs,
     retire,
     roll_back,
     runs_by_event,
@@ -71,7 +72,12 @@ def test_half_a_line_of_history_is_passed_over(paths):
 
 def test_going_back(paths):
     publish(paths, "r0", "r1", "r2")
-    assert roll_back(paths.root) == {"store": str(paths.root), "before": "r2", "current": "r1"}
+    assert roll_back(paths.root) == {
+        "store": str(paths.root),
+        "before": "r2",
+        "current": "r1",
+        "refused_by": None,
+    }
     assert paths.current_run() == "r1"
     assert withdrawn_runs(paths) == {"r2"}
     assert roll_back(paths.root)["current"] == "r0", "again: further back"
@@ -82,6 +88,17 @@ def test_going_back(paths):
     with pytest.raises(BadInputError, match="no finished run 'nothing'"):
         roll_back(paths.root, "nothing")
     assert [e["action"] for e in history(paths)][-3:] == ["rolled back"] * 3
+
+
+def test_going_back_to_a_run_that_gates_refused_says_so(paths):
+    publish(paths, "r0")
+    record(paths, "refused", "r1", gates=["edges_change", "mean_cosine"])
+    record(paths, "refused", "r2", gates=["mean_cosine"])
+    assert refused_runs(paths) == {"r1": ["edges_change", "mean_cosine"], "r2": ["mean_cosine"]}
+    assert roll_back(paths.root, "r1")["refused_by"] == ["edges_change", "mean_cosine"]
+    assert list(refused_runs(paths)) == ["r2"], "somebody published the other one"
+    roll_back(paths.root, "r0")
+    assert roll_back(paths.root, "r1")["refused_by"] is None
 
 
 def test_there_has_to_be_something_to_go_back_to(paths):

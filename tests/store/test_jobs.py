@@ -9,7 +9,7 @@ import time
 import psutil
 import pytest
 
-from figrl.errors import GateError
+from figrl.errors import CancelledError, GateError
 from figrl.store import lock as store_lock
 from figrl.store.files import append_record, read_records
 from figrl.store.jobs import current_owner, last_jobs, owner_state, recorded_lock
@@ -72,9 +72,16 @@ def failing(root, error):
 
 
 def test_how_a_job_ends_is_told(tmp_path):
-    for error in (GateError("too many"), OSError(28, "No space", "file"), KeyboardInterrupt()):
+    errors = (
+        *(GateError("too many"), OSError(28, "No space", "file")),
+        *(KeyboardInterrupt(), CancelledError("cancelled")),
+    )
+    for error in errors:
         with pytest.raises(type(error)):
             failing(tmp_path, error)
     told = [(one["result"], one["exit_code"], one["run"]) for one in last_jobs(tmp_path, 5)]
-    assert told == [("refused", 4, "r1"), ("failed", 5, "r1"), ("interrupted", 130, "r1")]
+    assert told == [
+        *(("refused", 4, "r1"), ("failed", 5, "r1")),
+        *(("interrupted", 130, "r1"), ("cancelled", 130, "r1")),
+    ]
     assert current_owner(tmp_path) is None

@@ -171,5 +171,6 @@ def test_what_cannot_be_migrated_is_named(old, change):
         migrate(old)
     assert str(run) in error.value.message
     if change != "chunk":
-        assert content(old).keys() - before.keys() <= {old / "logs" / "jobs.jsonl", old / ".lock"}
+        logs = {old / "logs" / name for name in ("jobs.jsonl", ".reserve")}
+        assert content(old).keys() - before.keys() <= {*logs, old / ".lock"}
         assert all(path.read_bytes() == before[path] for path in before)

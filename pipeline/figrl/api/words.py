@@ -1,7 +1,7 @@
 """Errors in the words of the caller: the library names options as the command does.
 
 A text says ``--weight none`` or ``--weight 'score'``; called from Python that is ``weight='none'``
-and ``weight='score'``, and in the configuration of re-indexing ``ingest.weight: none``. Whole
+and ``weight='score'``; what it is in a configuration, `figrl.nightly.words` says. Whole
 commands that have no call of their own stay as they are.
 """
 
@@ -9,15 +9,11 @@ from __future__ import annotations
 
 import functools
 import re
-import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
-from figrl.analyze.centers import ClusterOptions
 from figrl.errors import FigrlError
-from figrl.ingestion.options import IngestOptions
-from figrl.learn.spec import EmbedOptions
-from figrl.serve.fold_in import FoldInOptions
+from figrl.nightly.words import option_pattern
 
 Params = ParamSpec("Params")
 Result = TypeVar("Result")
@@ -34,25 +30,6 @@ _FLAGS = frozenset({"overwrite"})
 _TRUTHS = {"publish": {"yes": "True", "no": "False"}}
 
 
-def _choices() -> Iterator[str]:
-    """Words that an option may have as its value."""
-    yield from ("none", "auto", "yes", "no")
-    for model in (IngestOptions, EmbedOptions, FoldInOptions, ClusterOptions):
-        for field in model.model_fields.values():
-            parts = [field.annotation, *typing.get_args(field.annotation)]
-            for part in parts:
-                if typing.get_origin(part) is typing.Literal:
-                    yield from (value for value in typing.get_args(part) if isinstance(value, str))
-
-
-@functools.cache
-def _option() -> re.Pattern[str]:
-    words = "|".join(sorted({re.escape(word) for word in _choices()}, key=len, reverse=True))
-    value = rf"'[^']*'|\d+(?:\.\d+)?[a-z]*|(?:{words})\b"
-    command = r"(?P<command>figrl [a-z-]+(?: (?:[A-Z]+\b|--[a-z-]+|/\S+))*)"
-    return re.compile(rf"{command}|--(?P<name>[a-z][a-z-]*)(?: (?P<value>{value}))?")
-
-
 def python_words(text: str) -> str:
     """A text with arguments in place of options.
 
@@ -63,33 +40,7 @@ def python_words(text: str) -> str:
     """
     for pattern, call in _CALLS:
         text = pattern.sub(call, text)
-    return _option().sub(_argument, text)
-
-
-_KEYS = {
-    **{name: f"embed.{name}" for name in EmbedOptions.model_fields},
-    **{name: f"ingest.{name}" for name in IngestOptions.model_fields},
-    "memory_limit": "memory_limit",
-}
-"""Key of each option in the configuration of re-indexing."""
-
-
-def yaml_words(text: str) -> str:
-    """A text with keys of the configuration of re-indexing in place of options that it has.
-
-    Examples
-    --------
-    >>> yaml_words("Give --weight 3 or --weight none, or lower --sketch-size.")
-    'Give ingest.weight: 3 or ingest.weight: none, or lower embed.sketch_size.'
-    """
-    return _option().sub(_key, text)
-
-
-def _key(found: re.Match[str]) -> str:
-    key = None if found["command"] else _KEYS.get(found["name"].replace("-", "_"))
-    if key is None:
-        return found[0]
-    return key if found["value"] is None else f"{key}: {found['value']}"
+    return option_pattern().sub(_argument, text)
 
 
 def _argument(found: re.Match[str]) -> str:

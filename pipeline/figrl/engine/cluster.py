@@ -23,7 +23,7 @@ from distributed.versions import VersionMismatchWarning
 
 from figrl.engine.cluster_file import ClusterConfig, CustomCluster, LocalCluster, Wait
 from figrl.engine.security import http_routes, private_folder
-from figrl.errors import ConfigError, ResourceError
+from figrl.errors import ConfigError, ResourceError, system_error
 from figrl.units import human_bytes, human_seconds
 
 _CONNECT_TRIES = 5
@@ -44,7 +44,7 @@ def connect(config: ClusterConfig, limit_bytes: int | None = None) -> Iterator[d
     elif config.scheduler is None:
         target = _local_cluster(config.local or LocalCluster(), limit_bytes)
     security = config.security.load() if config.security is not None else None
-    with target as cluster:
+    with _quiet(), target as cluster:
         try:
             client = _client(cluster, security)
         except (OSError, TimeoutError, ValueError) as error:
@@ -56,6 +56,20 @@ def connect(config: ClusterConfig, limit_bytes: int | None = None) -> Iterator[d
             if config.wait is not None:
                 _wait_for_workers(client, config.wait)
             yield client
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep Dask from logging, with tracebacks, that a cluster went away: the job says so itself."""
+    loggers = [logging.getLogger(name) for name in ("distributed", "distributed.client")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
 
 
 def _wait_for_workers(client: distributed.Client, wait: Wait) -> None:
@@ -96,7 +110,7 @@ def _local_cluster(local: LocalCluster, limit_bytes: int | None) -> Iterator[Any
             f"{human_bytes(memory)}. Raise --memory-limit, or use fewer workers."
         )
     pages = local.dashboard_address is not None
-    with _main_module_left_alone(), dask.config.set(http_routes(pages=pages)):
+    with _main_module_left_alone(), dask.config.set(http_routes(pages=pages)), _starting():
         cluster = distributed.LocalCluster(
             n_workers=workers,
             threads_per_worker=threads,
@@ -118,6 +132,25 @@ def _local_cluster(local: LocalCluster, limit_bytes: int | None) -> Iterator[Any
     forever = {"distributed.deploy.lost-worker-timeout": "365 days"}
     with _main_module_left_alone(), dask.config.set(forever), cluster:
         yield cluster
+
+
+@contextmanager
+def _starting() -> Iterator[None]:
+    """Say why processes do not start: Dask's own words for it are that they do not."""
+    try:
+        yield
+    except (OSError, RuntimeError, TimeoutError) as error:
+        known = system_error(error)
+        if known is not None:
+            raise known from error
+        cause: BaseException = error
+        while cause.__cause__ is not None:
+            cause = cause.__cause__
+        reason = " ".join(f"{type(cause).__name__}: {cause}".split()).rstrip(".: ")
+        raise ResourceError(
+            f"The workers of the local cluster do not start ({reason}). Correct that, or use fewer "
+            "workers, with more memory and open files for each of them; finished blocks are kept."
+        ) from error
 
 
 @contextmanager

@@ -141,6 +141,8 @@ class Fleet:
             return
         with cluster_there(when):
             there = {address: int(threads) for address, threads in self.client.nthreads().items()}
+        for address in self.fit.keys() - there.keys():
+            self._told(f"Worker lost: {address}. What it was at goes to others.")
         self.fit = {address: there[address] for address in self.fit if address in there}
         self.unfit = {a: reason for a, reason in self.unfit.items() if a in there}
         known = self.fit.keys() | self.unfit.keys()

@@ -14,6 +14,7 @@ from figrl.engine.stage import Monitor, StageResult
 from figrl.store.files import append_line, delete, get, list_prefix, put
 from figrl.store.layout import StorePaths
 from figrl.store.lock import process_name
+from figrl.store.reserve import tell
 
 KEPT_LOGS = 60
 _PROGRESS_SECONDS = 10.0
@@ -73,7 +74,7 @@ def logging_to(paths: StorePaths, job: str, forward: Monitor) -> Iterator[JobLog
     folder = paths.root / "logs"
     process = process_name().replace(":", "-")
     log = JobLog(folder / f"{datetime.now(UTC):%Y%m%dT%H%M%S.%f}-{job}-{process}.jsonl", forward)
-    log.event("started", job=job, process=process_name())
+    tell(paths.root, lambda: log.event("started", job=job, process=process_name()))
     yield log
     for old in list_prefix(folder, "*-*.jsonl")[:-KEPT_LOGS]:
         delete(old)

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from figrl.engine.stage import Silent, StageResult
-from figrl.errors import BadInputError, FigrlError, StoreInUseError
+from figrl.errors import BadInputError, CancelledError, FigrlError, StoreInUseError
 from figrl.store.files import (
     delete,
     exists,
@@ -31,17 +31,13 @@ from figrl.store.files import (
     write_text,
 )
 from figrl.store.heartbeat import heartbeat
-from figrl.store.jobs import OwnerState, owner_state
+from figrl.store.jobs import OwnerState, exit_code_of, owner_state, reason_of, result_of
 from figrl.store.layout import StorePaths
 from figrl.store.lock import process_name
 
-ENDED = ("done", "failed", "cancelled")
+ENDED = ("done", "failed", "cancelled", "interrupted")
 _WAITING = {"state": "waiting"}
 KEPT_JOBS = 50
-
-
-class CancelledError(FigrlError):
-    """The job was cancelled."""
 
 
 class SupersededError(FigrlError):
@@ -217,15 +213,12 @@ def submitted_state(folder: Path, lease: int) -> Iterator[SubmittedMonitor]:
     try:
         with heartbeat(monitor.write_state):
             yield monitor
-    except CancelledError as error:
-        outcome = {"state": "cancelled", "exit_code": 1, "error": error.message}
-    except FigrlError as error:
-        outcome = {"state": "failed", "exit_code": error.exit_code, "error": error.message}
-        if error.exit_code == FigrlError.exit_code:
-            raise
     except BaseException as error:
-        outcome = {"state": "failed", "exit_code": 1, "error": f"{type(error).__name__}: {error}"}
-        raise
+        # A gate that refuses ends a job like any other error.
+        state = result_of(error).replace("refused", "failed")
+        outcome = {"state": state, "exit_code": exit_code_of(error), "error": reason_of(error)}
+        if not isinstance(error, FigrlError) or error.exit_code == FigrlError.exit_code:
+            raise
     finally:
         # Nothing if the job has another driver.
         with suppress(SupersededError):

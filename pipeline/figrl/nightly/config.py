@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import glob
 import re
 import textwrap
 from collections.abc import Sequence
@@ -160,6 +161,11 @@ def source_files(config: ReindexConfig) -> list[str]:
     """Files that a configuration selects, in a fixed order."""
     found: set[str] = set()
     for source in config.sources:
+        if not glob.has_magic(source.path) and not Path(source.path).exists():
+            raise BadInputError(
+                f"{source.path}: it does not exist (is its disk mounted?). Correct sources.path, "
+                "or make it."
+            )
         files = find_files(source.path, chosen=partial(_is_selected, source=source))
         if not files:
             raise BadInputError(

@@ -55,7 +55,8 @@ def _publish(publisher: Publisher, config: EmbedOptions, graph: Graph) -> dict[s
     published = StoreView(paths).embedding() if paths.current_run() else None
     night = name_input(graph, config, align=publisher.options.align)
     if published is not None and published.manifest.get("night") == night:
-        publisher.attempt.note(run=published.run, unchanged=True)
+        publisher.attempt.result = "nothing to do"
+        publisher.attempt.note(run=published.run)
         return describe_embed(paths, published.run, done_before=True, gated=True)
     run, done_before = publisher.learn(graph, config, published)
     found = publisher.publish(run, published)

@@ -19,6 +19,7 @@ from figrl.store.files import exists, free_bytes, put, read_record
 from figrl.store.heartbeat import heartbeat
 from figrl.store.jobs import KEPT_RECORDS, exit_code_of, last_jobs
 from figrl.store.layout import StorePaths, read_manifest
+from figrl.store.reserve import tell
 
 BEAT_SECONDS = 60.0
 """How often the metrics of a running job are renewed; the alert of a killed one needs that."""
@@ -62,8 +63,11 @@ def write_metrics(paths: StorePaths, target: str | None, *, exit_code: int | Non
     actions = [event.get("action") for event in history(paths)]
     for action in ("published", "rolled back", "refused", "failed", "deleted"):
         gauges.set("runs_total", actions.count(action), "Runs by action.", action=action)
-    path = Path(target) if target else paths.root / "metrics.prom"
-    put(path, generate_latest(gauges.registry))
+    content = generate_latest(gauges.registry)
+    if target:
+        put(Path(target), content)
+    else:
+        tell(paths.root, lambda: put(paths.root / "metrics.prom", content))
 
 
 def _last_success(paths: StorePaths) -> float | None:
@@ -122,6 +126,8 @@ def _add_run(gauges: _Gauges, paths: StorePaths, run: str) -> None:
     gauges.set("run_nodes", manifest["nodes"], "Nodes with a vector.")
     gauges.set("run_edges", manifest["edges"], "Edges it was learnt from.")
     gauges.set("run_seconds", manifest["seconds"], "Seconds that learning took.")
+    took = manifest.get("plan", {}).get("disk_bytes")
+    gauges.set("run_disk_bytes", took, "Disk that learning it needed.")
     gauges.set("run_peak_worker_bytes", manifest["peak_worker_bytes"], "Peak memory of a worker.")
     for name, stage in group_by_name(manifest["stages"]).items():
         gauges.set("stage_seconds", stage["seconds"], "Seconds of a stage.", stage=name)

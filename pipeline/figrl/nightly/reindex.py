@@ -6,34 +6,53 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from figrl.engine.logs import logging_to
 from figrl.engine.session import Session
-from figrl.errors import ConfigError, FigrlError
+from figrl.errors import ConfigError, FigrlError, system_error
 from figrl.ingestion.ingest import ingest_graph
 from figrl.ingestion.inputs import inspect_files
 from figrl.nightly.config import ReindexConfig, source_files
 from figrl.nightly.metrics import metrics_of_job, write_metrics
 from figrl.nightly.publishing import Publisher, PublishOptions, keep_options, name_input
 from figrl.serve import publish
-from figrl.serve.attempts import attempt
+from figrl.serve.attempts import Attempt, attempt
 from figrl.serve.embedding import Embedding, StoreView
 from figrl.serve.index import import_usearch
 from figrl.store.files import exists
 from figrl.store.graph import Graph, open_graph
 from figrl.store.ids import IdKind, check_id_kind
-from figrl.store.jobs import exit_code_of, record_failure
+from figrl.store.jobs import current_owner, exit_code_of, record_failure, result_of
 from figrl.store.layout import StorePaths, read_manifest, store_paths
+from figrl.store.reserve import tell
 from figrl.store.sides import GraphKind
+
+
+@contextmanager
+def in_keys() -> Iterator[None]:
+    """Raise errors in the words of the configuration, in which they are recorded too."""
+    try:
+        yield
+    except Exception as error:
+        known = error if isinstance(error, FigrlError) else system_error(error)
+        if known is None:
+            raise
+        # What the words are made of is loaded where it is needed.
+        from figrl.nightly.words import yaml_words
+
+        cause = error.__cause__ if known is error else error
+        raise known.reworded(yaml_words(known.message)) from cause
 
 
 @contextmanager
 def starting(config: ReindexConfig) -> Iterator[None]:
     """Tell of a night that ends before it begins, as when no cluster answers."""
     try:
-        yield
-    except Exception as error:
+        with in_keys():
+            yield
+    except BaseException as error:
         tell_failure(config.store, config.metrics, error)
         raise
 
@@ -44,6 +63,10 @@ def tell_failure(store: str, metrics: str | None, error: BaseException) -> None:
         paths = store_paths(store)
         if exists(paths.graphs):
             record_failure(paths.root, "reindex", error)
+            owner = current_owner(paths.root)
+            if owner is None or owner["state"] != "alive":
+                # A job that is at work makes an attempt of its own.
+                Attempt(paths, "reindex").end_badly(error)
             write_metrics(paths, metrics, exit_code=exit_code_of(error))
 
 
@@ -71,18 +94,22 @@ def run_reindex(
         lock.note(log=str(log.path))
         options = PublishOptions(**config.model_dump(include=set(PublishOptions.model_fields)))
         try:
-            with metrics_of_job(paths, config.metrics), attempt(paths, "reindex") as made:
+            with (
+                metrics_of_job(paths, config.metrics),
+                attempt(paths, "reindex") as made,
+                in_keys(),
+            ):
                 publisher = Publisher(
                     options, session, client, paths, lock, made, anyway=publish_anyway
                 )
                 report = _Night(config, publisher).run()
-        except Exception as error:
+        except BaseException as error:
+            result = result_of(error).replace("refused", "failed")
+            facts = {"error": f"{type(error).__name__}: {error}", "exit_code": exit_code_of(error)}
             with suppress(OSError, FigrlError):
-                told = f"{type(error).__name__}: {error}"
-                log.event("failed", error=told, exit_code=exit_code_of(error))
+                tell(paths.root, partial(log.event, result, **facts))
             raise
-        result = "nothing to do" if report["nothing_to_do"] else "published"
-        lock.note(run=report["run"], result=result)
+        lock.note(run=report["withdrawn"] or report["run"], result=made.result, reason=made.reason)
         log.event("done", run=report["run"], nothing_to_do=report["nothing_to_do"])
         log.copy_to(paths.run(report["run"]))
         return report
@@ -108,17 +135,20 @@ class _Night:
         published = StoreView(self.paths).embedding() if self.paths.current_run() else None
         graph = self._ingest(published)
         night = name_input(graph, self.config.embed, align=self.config.align)
-        if published is not None and self._is_done(published, night):
+        withdrawn = None if published is None else self._withdrawn(published, night)
+        if published is not None and (withdrawn or published.manifest.get("night") == night):
             # A job that was killed after publishing may have left the rest undone.
             self.publisher.build_index(published)
-            self.publisher.attempt.note(run=published.run, unchanged=True)
-            return self._finish(published.run, published.graph, nothing_to_do=True)
+            self._note_nothing_to_do(withdrawn, published.run)
+            made = self.publisher.attempt
+            facts = {"nothing_to_do": True, "withdrawn": withdrawn, "reason": made.reason}
+            return self._finish(published.run, published.graph, **facts)
         if self.paths.latest_graph() is None:
             # Without it the store cannot be opened, so a refused first run could not be inspected.
             self.paths.set_latest_graph(graph.version)
         run, _ = self.publisher.learn(graph, self.config.embed, published)
         facts = self.publisher.publish(run, published)
-        return self._finish(run, graph, nothing_to_do=False, **facts)
+        return self._finish(run, graph, nothing_to_do=False, withdrawn=None, **facts)
 
     def _ingest(self, published: Embedding | None) -> Graph:
         """Store the graph of the sources; its kind and its type of ids are those published."""
@@ -137,19 +167,26 @@ class _Night:
         _check_id_kind("the sources", graph.id_kind, published)
         return graph
 
-    def _is_done(self, published: Embedding, night: str) -> bool:
-        """Whether the published run has this input, or a run with it was rolled back."""
-        if published.manifest.get("night") == night:
-            return True
-        for run in publish.withdrawn_runs(self.paths) & set(self.paths.finished_runs()):
-            same_input = read_manifest(self.paths.run(run)).get("night") == night
-            if same_input and not self.publisher.anyway:
-                self.publisher.session.monitor.note(
-                    f"The sources are those of run {run}, which was rolled back. It is not "
-                    "published again unless you give --publish-anyway."
-                )
-                return True
-        return False
+    def _withdrawn(self, published: Embedding, night: str) -> str | None:
+        """A run of this input that was rolled back, and is not to be published again by itself."""
+        if published.manifest.get("night") == night or self.publisher.anyway:
+            return None
+        withdrawn = publish.withdrawn_runs(self.paths)
+        for run in reversed(self.paths.finished_runs()):
+            if run in withdrawn and read_manifest(self.paths.run(run)).get("night") == night:
+                return run
+        return None
+
+    def _note_nothing_to_do(self, withdrawn: str | None, published: str) -> None:
+        made = self.publisher.attempt
+        made.result = "nothing to do" if withdrawn is None else "withdrawn"
+        if withdrawn is not None:
+            made.reason = (
+                f"The sources are those of run {withdrawn}, which was rolled back, so {published} "
+                f"stays published. To publish it again: figrl rollback {withdrawn} --store "
+                f"{self.paths.root}"
+            )
+        made.note(run=withdrawn or published)
 
     def _finish(self, run: str, graph: Graph, **facts: Any) -> dict[str, Any]:
         """Delete what is no longer kept, and return the report of the job."""

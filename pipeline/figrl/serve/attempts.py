@@ -11,13 +11,14 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from figrl.errors import FigrlError, GateError
+from figrl.errors import FigrlError
 from figrl.serve.publish import history, record
 from figrl.store import files
-from figrl.store.jobs import exit_code_of, reason_of
+from figrl.store.jobs import BadResult, exit_code_of, reason_of, result_of
 from figrl.store.layout import StorePaths
+from figrl.store.reserve import tell
 
-Result = Literal["published", "nothing to do", "refused", "failed", "interrupted", "running"]
+Result = Literal["published", "nothing to do", "withdrawn", "running"] | BadResult
 
 
 @dataclass
@@ -28,6 +29,9 @@ class Attempt:
     job: str
     started: float = field(default_factory=lambda: round(time.time(), 3))
     facts: dict[str, Any] = field(default_factory=dict)
+    result: Result = "published"
+    reason: str | None = None
+    """What it comes to if no error ends it, and why."""
 
     def note(self, **facts: Any) -> None:
         """Add facts: the ``run``, its ``gates``."""
@@ -41,11 +45,12 @@ class Attempt:
         ended = None if result == "running" else round(time.time(), 3)
         facts = {"job": self.job, "started": self.started, "ended": ended, "result": result}
         told = {"run": None, "gates": [], **self.facts, "reason": reason, "exit_code": exit_code}
-        files.write_record(self.paths.root / "attempt.json", {**facts, **told})
+        whole = {**facts, **told}
+        tell(self.paths.root, lambda: files.write_record(self.paths.root / "attempt.json", whole))
 
-    def end_badly(self, result: Result, error: BaseException) -> None:
+    def end_badly(self, error: BaseException) -> None:
         """Tell of an error; in the history too, once for all attempts that end alike."""
-        reason = reason_of(error)
+        result, reason = result_of(error), reason_of(error)
         self.write(result, reason, exit_code_of(error))
         if result == "failed":
             event = {"run": self.facts.get("run"), "job": self.job, "reason": reason}
@@ -62,12 +67,11 @@ def attempt(paths: StorePaths, job: str) -> Iterator[Attempt]:
     try:
         yield made
     except BaseException as error:
-        result: Result = "failed" if isinstance(error, Exception) else "interrupted"
         # The error itself is what the user has to see, also on a full disk.
         with suppress(OSError, FigrlError):
-            made.end_badly("refused" if isinstance(error, GateError) else result, error)
+            made.end_badly(error)
         raise
-    made.write("nothing to do" if made.facts.pop("unchanged", False) else "published", exit_code=0)
+    made.write(made.result, made.reason, exit_code=0)
 
 
 def last_attempt(paths: StorePaths) -> dict[str, Any] | None:

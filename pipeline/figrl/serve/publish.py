@@ -16,6 +16,7 @@ from figrl.store.layout import PathLike, StorePaths, check_finished, existing_st
 from figrl.store.lease import not_in_use
 from figrl.store.leftovers import list_temporary
 from figrl.store.lock import Lock
+from figrl.store.reserve import tell
 
 Action = Literal["published", "rolled back", "refused", "failed", "deleted"]
 
@@ -43,7 +44,7 @@ def history(paths: StorePaths, *actions: Action) -> list[dict[str, Any]]:
 def record(paths: StorePaths, action: Action, run: str | None, **facts: Any) -> None:
     """Append an event to the history."""
     event = {"time": round(time.time(), 3), "action": action, "run": run, **facts}
-    files.append_record(paths.root / "history.jsonl", event)
+    tell(paths.root, lambda: files.append_record(paths.root / "history.jsonl", event))
 
 
 def runs_by_event(paths: StorePaths, *actions: Action) -> list[str]:
@@ -113,12 +114,25 @@ def withdrawn_runs(paths: StorePaths) -> set[str]:
     return found
 
 
+def refused_runs(paths: StorePaths) -> dict[str, list[str]]:
+    """Runs that gates refused and that nobody published since, and these gates."""
+    found: dict[str, list[str]] = {}
+    for event in history(paths, *PUBLICATIONS, "refused"):
+        found.pop(event["run"], None)
+        if event["action"] == "refused":
+            found[event["run"]] = event.get("gates") or []
+    return found
+
+
 def failpoint(step: str) -> None:
     """Test hook without effect: fault tests replace it to kill the process at `step`."""
 
 
 def roll_back(store: PathLike, run: str | None = None) -> dict[str, Any]:
-    """Publish an earlier run again; by default the one published before the current one."""
+    """Publish an earlier run again; by default the one published before the current one.
+
+    ``refused_by``: gates that refused it, if they did and it was not published since; or None.
+    """
     paths = existing_store(store)
     with paths.locked("rollback") as lock:
         note_published(paths)
@@ -133,9 +147,10 @@ def roll_back(store: PathLike, run: str | None = None) -> dict[str, Any]:
             )
         chosen = run or earlier[-1]
         check_finished(paths, chosen)
+        refused = refused_runs(paths).get(chosen)
         publish_run(paths, chosen, lock, by="rollback", action="rolled back", hand_over=True)
         lock.note(run=chosen, result="published")
-    return {"store": str(paths.root), "before": before, "current": chosen}
+    return {"store": str(paths.root), "before": before, "current": chosen, "refused_by": refused}
 
 
 def pin(store: PathLike, run: str, *, pinned: bool = True) -> dict[str, Any]:

@@ -16,11 +16,13 @@ from typing import Any, Literal
 
 import psutil
 
-from figrl.errors import FigrlError, GateError, StoreInUseError, system_error
+from figrl.errors import CancelledError, FigrlError, GateError, StoreInUseError, system_error
 from figrl.store.files import append_record, exists, get, put, read_records
 from figrl.store.lock import DEAD_AFTER_SECONDS, Lock, locked, owner_of
+from figrl.store.reserve import keep_reserve, tell
 
 OwnerState = Literal["alive", "dead", "silent"]
+BadResult = Literal["refused", "failed", "interrupted", "cancelled"]
 
 KEPT_RECORDS = 500
 _INTERRUPTED_CODE = 130
@@ -38,12 +40,13 @@ def recorded_lock(root: Path, job: str) -> Iterator[Lock]:
     with ExitStack() as stack:
         try:
             lock = stack.enter_context(locked(root, job))
-        except StoreInUseError as error:
+        except (StoreInUseError, OSError) as error:
             record_failure(root, job, error, started=started)
             raise
         if lock.killed is not None and not _is_told(lock.killed, read_records(_path(root))[0]):
             record_job(root, _killed(lock.killed))
         _shorten(_path(root))
+        keep_reserve(root)
         try:
             yield lock
         except BaseException as error:
@@ -58,12 +61,23 @@ def record_failure(
     root: Path, job: str, error: BaseException, *, started: float | None = None, **facts: Any
 ) -> None:
     """Record a job that ended with an error."""
-    result = "failed" if isinstance(error, Exception) else "interrupted"
-    result = "refused" if isinstance(error, GateError) else result
     now = round(time.time(), 3)
     told = {"job": job, "started": started or now, "ended": now, **facts}
-    ending = {"result": result, "reason": reason_of(error), "exit_code": exit_code_of(error)}
+    ending = {
+        "result": result_of(error),
+        "reason": reason_of(error),
+        "exit_code": exit_code_of(error),
+    }
     record_job(root, {**told, **ending})
+
+
+def result_of(error: BaseException) -> BadResult:
+    """What a job that ends with an error is said to have come to."""
+    if isinstance(error, CancelledError):
+        return "cancelled"
+    if isinstance(error, GateError):
+        return "refused"
+    return "failed" if isinstance(error, Exception) else "interrupted"
 
 
 def exit_code_of(error: BaseException) -> int:
@@ -83,7 +97,7 @@ def reason_of(error: BaseException) -> str:
 def record_job(root: Path, facts: dict[str, Any]) -> None:
     """Append a job to those that ended; what the job did counts more than this line."""
     with suppress(OSError, FigrlError):
-        append_record(_path(root), facts)
+        tell(root, lambda: append_record(_path(root), facts))
 
 
 def _shorten(path: Path) -> None:

@@ -21,6 +21,7 @@ from typing import IO, Any
 from figrl.errors import ConfigError, StoreInUseError
 from figrl.store.files import delete, read_json, write_json
 from figrl.store.heartbeat import heartbeat
+from figrl.store.reserve import tell
 from figrl.units import human_seconds
 
 DEAD_AFTER_SECONDS = 60.0
@@ -126,7 +127,7 @@ def locked(root: Path, purpose: str) -> Iterator[Lock]:
                 told = {"facts": dict(lock.facts), "beat": round(time.time(), 3)}
                 write_json(owner, {**facts, **told})
 
-        write_json(owner, {**facts, "beat": now})
+        tell(root, lambda: write_json(owner, {**facts, "beat": now}))
         try:
             with heartbeat(beat):
                 lock.check()
