@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import dask
 import pytest
 
 from figrl import open_store
+from figrl.ingestion.build import IngestSizes
 from figrl.learn.setup import Tiling
 from tests.cutting import cut_products
 from tests.faults.processes import PRELOAD, Faults
@@ -45,6 +48,22 @@ def test_four_workers_give_the_bits_of_two(workload, alone, four, tmp_path):
         report = workload.run(job, tmp_path / "store", client)
         assert blocks_of(report) == blocks_of(alone[1][job])
         assert bits(tmp_path / "store", job) == bits(alone[0], job)
+
+
+def test_a_worker_dies_while_edges_are_regrouped(workload, alone, four, tmp_path, monkeypatch):
+    client, faults = four
+    for_memory = IngestSizes.for_memory
+    monkeypatch.setattr(
+        IngestSizes, "for_memory", lambda *given: replace(for_memory(*given), fan_in=5)
+    )
+    block = ("edges-regroup-001", "0-000002-000002")
+    faults.plan("die", [block])
+    faults.take_log()
+    report = workload.run("ingest", tmp_path / "store", client)
+    assert faults.happened(block)
+    assert blocks_of(report)["edges-regroup-001"] == 20
+    assert all(stage["reused"] == 0 for stage in report["stages"])
+    assert bits(tmp_path / "store", "ingest") == bits(alone[0], "ingest")
 
 
 def test_a_worker_dies_in_each_stage(workload, alone, four, tmp_path):

@@ -12,6 +12,7 @@ from figrl.engine.runner import Runner
 from figrl.engine.stage import RESERVED_BYTES, StageResult, Stages, Stats
 from figrl.errors import BadInputError, IdTypeChangedError, ResourceError
 from figrl.ingestion.decay import Decay
+from figrl.ingestion.exchange import FAN_IN, regroup_stages
 from figrl.ingestion.format import SourceFile
 from figrl.ingestion.ids import IdTask, id_stages
 from figrl.ingestion.options import IngestOptions
@@ -23,11 +24,17 @@ from figrl.ingestion.scan import (
     latest_time,
     scan_stage,
 )
-from figrl.ingestion.shuffle import RELABEL_BYTES_PER_EDGE, Shuffle, relabel_stage
+from figrl.ingestion.shuffle import (
+    RELABEL_BYTES_PER_EDGE,
+    Shuffle,
+    StoredIndex,
+    edge_exchange,
+    relabel_stage,
+)
 from figrl.ingestion.sources import agree, describe_reading, split_into_pieces
 from figrl.store.files import delete, exists, free_bytes, read_json, write_json
 from figrl.store.graph import choose_block_rows
-from figrl.store.ids import IdKind
+from figrl.store.ids import IdIndex, IdKind
 from figrl.store.sides import sides_of
 from figrl.units import human_bytes
 
@@ -36,6 +43,9 @@ _LOOKS_BIPARTITE = (
     "with --kind bipartite: then nodes are told apart by their side, and 'figrl neighbors' finds "
     "items for a user."
 )
+
+RUN_BYTES_PER_EDGE = 32
+"""Bytes that are merged at a time when files are regrouped, per edge of a chunk."""
 
 _MIN_CHUNK_EDGES, _MAX_CHUNK_EDGES = 1 << 14, 1 << 20
 
@@ -48,6 +58,7 @@ class IngestSizes:
     range_bytes: int
     build_entries: int
     id_kind: IdKind
+    fan_in: int = FAN_IN
 
     @classmethod
     def for_memory(cls, memory: ClusterMemory, id_kind: IdKind) -> IngestSizes:
@@ -73,11 +84,12 @@ class IngestSizes:
         """Sizes of the unfinished work in a folder, if they fit the memory; else start over."""
         path = work / "state.json"
         if exists(path):
-            begun = cls(**read_json(path))
+            state = read_json(path)
             names = ("chunk_edges", "range_bytes", "build_entries")
-            if all(getattr(begun, name) <= getattr(wanted, name) for name in names):
-                return begun
-        # What lies there without a state was begun by an earlier version.
+            fits = all(state[name] <= getattr(wanted, name) for name in names)
+            if fits and state.get("fan_in") == wanted.fan_in:
+                return cls(**state)
+        # What lies there without a state, or without all of it, was begun by an earlier version.
         delete(work)
         write_json(path, vars(wanted))
         return wanted
@@ -143,34 +155,41 @@ def ingest_stages(
         scanned = yield scan_stage("rescan", task, pieces, frees=(work / "scan",))
     if scanned.total("ids") == 0:
         raise BadInputError(_no_edges(files, scanned.total("rejected")))
-    id_task = IdTask(task.folder, work / "bounds.arrow", folder / "ids")
-    sides = sides_of(options.kind)
-    index, in_both = yield from id_stages(id_task, scanned, sizes.range_bytes, sides)
-    decay = _decay(options, scanned)
+    chunks, run_bytes = chunk_names(scanned), RUN_BYTES_PER_EDGE * sizes.chunk_edges
+    ids = yield from id_stages(
+        IdTask(task.folder, work, folder / "ids"),
+        scanned,
+        sizes.range_bytes,
+        run_bytes,
+        sides_of(options.kind),
+        sizes.id_kind,
+        sizes.fan_in,
+    )
+    nodes, decay = ids.starts[-1], _decay(options, scanned)
     weighted = weighted or decay is not None
     entries = 2 * scanned.total("edges")
-    needed, free = entries * (28 if weighted else 14), free_bytes(work)
-    if needed > free and not exists(work / "marks" / "relabel"):
-        raise ResourceError(
-            f"ingest needs about {human_bytes(needed)} of disk at {folder}, and "
-            f"{human_bytes(free)} are free. Free some, or put the store elsewhere."
-        )
-    block_rows = options.block_rows or choose_block_rows(len(index), entries)
-    shuffle = Shuffle(work / "shuffle", index, block_rows, weighted, decay)
-    yield relabel_stage(shuffle, task.folder, chunk_names(scanned), sizes.chunk_edges)
-    built = yield build_stage(BuildTask(folder, task.folder, shuffle, sizes.build_entries))
+    block_rows = options.block_rows or choose_block_rows(nodes, entries)
+    edges = edge_exchange(
+        work / "edges", len(chunks), nodes, block_rows, weighted=weighted, fan_in=sizes.fan_in
+    )
+    _check_disk(work, folder, entries * (2 if weighted else 1), regrouped=edges.levels > 0)
+    index = StoredIndex.save(IdIndex(folder / "ids", ids.starts, ids.target_start), work)
+    shuffle = Shuffle(edges, ids.places, index, nodes, block_rows, weighted, decay)
+    yield relabel_stage(shuffle, task.folder, chunks, sizes.chunk_edges)
+    yield from regroup_stages("edges", [edges], run_bytes)
+    built = yield build_stage(BuildTask(folder, shuffle, sizes.build_entries))
     blocks = list(built.stats.values())
     return {
-        "nodes": len(index),
+        "nodes": nodes,
         "edges": built.total("entries") // 2,
         "block_rows": block_rows,
         "blocks": shuffle.blocks,
         "largest_block_edges": max(stats["entries"] for stats in blocks),
         "id_kind": sizes.id_kind,
-        "id_starts": list(index.starts),
+        "id_starts": list(ids.starts),
         "weighted": any(stats["weighted"] for stats in blocks),
         # Correctly rounded, so it does not depend on the order in which blocks were done.
-        "mean_degree": math.fsum(stats["total_degree"] for stats in blocks) / len(index),
+        "mean_degree": math.fsum(stats["total_degree"] for stats in blocks) / nodes,
         "max_neighbours": max(stats["max_neighbours"] for stats in blocks),
         "isolated_nodes": built.total("isolated"),
         "rows_read": scanned.total("rows"),
@@ -178,10 +197,10 @@ def ingest_stages(
         "self_loops_dropped": scanned.total("self_loops"),
         "repeated_edges_merged": scanned.total("edges") - built.total("entries") // 2,
         "kind": options.kind,
-        "target_start": index.target_start,
+        "target_start": ids.target_start,
         **({} if decay is None else {"as_of": decay.now}),
         "input": describe_reading(files),
-        "notes": _notes(files, looks_bipartite=in_both == 0),
+        "notes": _notes(files, looks_bipartite=ids.in_both == 0),
     }
 
 
@@ -191,6 +210,16 @@ def _no_edges(files: Sequence[SourceFile], rejected: int) -> str:
     if not rejected:
         return f"{these} no edges, only a header or nothing. Give a file with edges."
     return f"{these} no edge that can be used ({rejected} rows were rejected). Give at least one."
+
+
+def _check_disk(work: Path, folder: Path, numbers: int, *, regrouped: bool) -> None:
+    """Refuse a disk that is too small for numbers of 8 bytes on their way, and stored edges."""
+    needed, free = numbers * (16 if regrouped else 14), free_bytes(work)
+    if needed > free and not exists(work / "marks" / "relabel"):
+        raise ResourceError(
+            f"ingest needs about {human_bytes(needed)} of disk at {folder}, and "
+            f"{human_bytes(free)} are free. Free some, or put the store elsewhere."
+        )
 
 
 def _notes(files: Sequence[SourceFile], *, looks_bipartite: bool) -> list[str]:

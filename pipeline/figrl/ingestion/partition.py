@@ -14,7 +14,6 @@ import pyarrow as pa
 
 from figrl.engine.stage import Memory, Stage, Stats, numbered
 from figrl.errors import ResourceError
-from figrl.ingestion.ids import all_chunks
 from figrl.ingestion.shuffle import Shuffle
 from figrl.store.arrays import ArraySpec, open_zarr, write_rows
 from figrl.store.files import size_bytes
@@ -27,6 +26,9 @@ BUILD_BYTES_PER_ENTRY = 72
 BUILD_BYTES_PER_ROW = 64
 """Peak memory of a build per row of the block: degrees, numbers of neighbours, ids, keys."""
 
+_PIECES = 8
+"""Of entries that do not fit the memory, this share of what does is read at a time."""
+
 Part = tuple[npt.NDArray[Any], ...]
 """Rows within the block and columns of entries, sorted, and their weights where there are any."""
 
@@ -36,7 +38,6 @@ class BuildTask:
     """Parameters shared by all row blocks."""
 
     graph: Path
-    scan: Path
     shuffle: Shuffle
     max_entries: int
 
@@ -44,14 +45,14 @@ class BuildTask:
 def build_stage(task: BuildTask) -> Stage:
     """Write all row blocks of the graph."""
     shuffle = task.shuffle
-    shape, chunks = (len(shuffle.index),), (shuffle.block_rows,)
+    shape, chunks = (shuffle.nodes,), (shuffle.block_rows,)
     entries, rows = BUILD_BYTES_PER_ENTRY * task.max_entries, BUILD_BYTES_PER_ROW * chunks[0]
     return Stage(
         "build",
         build_block,
         numbered(task, shuffle.blocks),
         memory=Memory(task_bytes=entries + rows),
-        reads=(shuffle.folder, shuffle.index.folder),
+        reads=(shuffle.edges.folder, shuffle.index.ids),
         writes=(
             ArraySpec(task.graph / "degrees", shape, chunks, "float64"),
             ArraySpec(task.graph / "keys", shape, chunks, "uint64"),
@@ -81,7 +82,7 @@ def build_block(task: BuildTask, number: int) -> Stats:
 
     write_edges(path, tables(), schema)
     write_rows(open_zarr(task.graph / "degrees"), start, degrees)
-    write_rows(open_zarr(task.graph / "keys"), start, shuffle.index.keys_of(start, stop))
+    write_rows(open_zarr(task.graph / "keys"), start, shuffle.index.loaded().keys_of(start, stop))
     return {
         "entries": int(counts.sum()),
         "weighted": weighted,
@@ -99,62 +100,80 @@ class RowBlock:
     task: BuildTask
     number: int
 
-    @cached_property
-    def chunks(self) -> list[str]:
-        """Names of all chunks, in the order of the input."""
-        return [chunk.name for chunk in all_chunks(self.task.scan)]
-
     def all_weights_are_one(self) -> bool:
         """Whether all weights, single and merged, are 1, so that the column can be left out."""
-        shuffle = self.task.shuffle
-        for chunk in self.chunks:
-            if (shuffle.read(chunk, self.number, "weights") != 1).any():
-                return False
-        return all(bool((part[2] == 1).all()) for part in self.merged_parts())
+        return all(ones for _, ones in self._merged())
 
     def merged_parts(self) -> Iterator[Part]:
         """Merged edges, sorted by row then column, as many rows at a time as fit the memory."""
-        bits = self.task.shuffle.column_bits
+        return (part for part, _ in self._merged())
+
+    def _merged(self) -> Iterator[tuple[Part, bool]]:
+        """Merged edges, and whether all their weights are 1."""
+        if self._whole is not None:
+            yield self._whole
+            return
         for first, last in self._row_cuts():
-            keys, *weights = self._gather(first, last)
-            if not weights:
-                keys.sort()
-                keys = keys[_is_first(keys)]
-            else:
-                order = np.argsort(keys, kind="stable")
-                keys = keys[order]
-                begins = np.flatnonzero(_is_first(keys))
-                keys = keys[begins]
-                if keys.size:
-                    weights = [np.add.reduceat(weights[0][order], begins)]
-            yield keys >> bits, keys & ((1 << bits) - 1), *weights
+            yield self._merge(self._gather(first, last))
+
+    @cached_property
+    def _whole(self) -> tuple[Part, bool] | None:
+        """All merged edges, of files that are opened once; None if they do not fit the memory."""
+        gathered, total = [], 0
+        for reader, places in self.task.shuffle.edges.readers(self.number):
+            total += places[0][1] - places[0][0]
+            if total > self.task.max_entries:
+                return None
+            gathered.append([reader.read(column, *place) for column, place in enumerate(places)])
+        return self._merge(tuple(np.concatenate(parts) for parts in zip(*gathered, strict=True)))
+
+    def _merge(self, entries: Part) -> tuple[Part, bool]:
+        """Sort entries, which are in the order of the input, and merge those of the same edge."""
+        bits = self.task.shuffle.column_bits
+        keys, *weights = entries
+        ones = True
+        if not weights:
+            keys.sort()
+            keys = keys[_is_first(keys)]
+        else:
+            ones = bool((weights[0] == 1).all())
+            order = np.argsort(keys, kind="stable")
+            keys = keys[order]
+            begins = np.flatnonzero(_is_first(keys))
+            keys = keys[begins]
+            if keys.size:
+                weights = [np.add.reduceat(weights[0][order], begins)]
+            ones = ones and bool((weights[0] == 1).all())
+        return (keys >> bits, keys & ((1 << bits) - 1), *weights), ones
+
+    def _pieces(self) -> Iterator[Part]:
+        """Entries in the order of the input, some at a time."""
+        step = max(self.task.max_entries // _PIECES, 1)
+        for reader, places in self.task.shuffle.edges.readers(self.number):
+            begin, end = places[0]
+            for at in range(begin, end, step):
+                stop = min(at + step, end)
+                yield tuple(reader.read(column, at, stop) for column in range(len(places)))
 
     def _gather(self, first: int, last: int) -> Part:
         """Entries in the rows from `first` up to `last`, in the order of the input, and weights."""
-        shuffle = self.task.shuffle
-        low, high = first << shuffle.column_bits, last << shuffle.column_bits
-        keys, weights = [], []
-        for chunk in self.chunks:
-            found = shuffle.read(chunk, self.number, "keys")
-            chosen = (found >= low) & (found < high)
-            keys.append(found[chosen])
-            if shuffle.weighted:
-                weights.append(shuffle.read(chunk, self.number, "weights")[chosen])
-        return tuple(np.concatenate(column) for column in (keys, weights) if column)
+        bits = self.task.shuffle.column_bits
+        low, high = first << bits, last << bits
+        chosen = []
+        for piece in self._pieces():
+            inside = (piece[0] >= low) & (piece[0] < high)
+            chosen.append([column[inside] for column in piece])
+        return tuple(np.concatenate(column) for column in zip(*chosen, strict=True))
 
     def _row_cuts(self) -> list[tuple[int, int]]:
         """Rows of the block in runs whose entries fit the memory."""
         shuffle, most = self.task.shuffle, self.task.max_entries
-        parts = [shuffle.part(chunk, self.number) for chunk in self.chunks]
-        if sum(stop - start for start, stop in parts) <= most:
-            return [(0, shuffle.block_rows)]
         counts = np.zeros(shuffle.block_rows, np.int64)
-        for chunk in self.chunks:
-            rows = shuffle.read(chunk, self.number, "keys") >> shuffle.column_bits
-            counts += np.bincount(rows, minlength=counts.size)
+        for keys, *_ in self._pieces():
+            counts += np.bincount(keys >> shuffle.column_bits, minlength=counts.size)
         if counts.max() > most:
             row = shuffle.block_range(self.number)[0] + int(counts.argmax())
-            [node] = shuffle.index.ids_of(row, row + 1)
+            [node] = shuffle.index.loaded().ids_of(row, row + 1)
             needed = human_bytes(int(counts.max()) * BUILD_BYTES_PER_ENTRY)
             raise ResourceError(
                 f"Node {node.as_py()!r} alone has {counts.max()} edges in the input, and sorting "

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from figrl.engine.stage import Block, Memory, Stage, StageResult, Stats
 from figrl.ingestion.checks import Quarantine, check_edges
@@ -23,7 +22,7 @@ from figrl.ingestion.decay import HalfLife
 from figrl.ingestion.format import BATCH_ROWS, Piece
 from figrl.ingestion.formats import read_piece
 from figrl.store.files import save_array
-from figrl.store.ids import IdKind, to_numpy, write_ids
+from figrl.store.ids import IdKind, rank_ids, to_numpy, write_ids
 from figrl.store.sides import SIDES, GraphKind, Side
 
 Places = npt.NDArray[np.int32]
@@ -187,12 +186,8 @@ def split_by_side(
 
 def number_ids(source: pa.Array, target: pa.Array) -> tuple[pa.Array, Places]:
     """Sorted distinct ids of both ends, and each end as a place among them."""
-    encoded = pa.concat_arrays([source, target]).dictionary_encode()
-    order = pc.array_sort_indices(encoded.dictionary)
-    ranks = np.empty(len(order), np.int32)
-    ranks[to_numpy(order)] = np.arange(len(order), dtype=np.int32)
-    places = ranks[to_numpy(encoded.indices)].reshape(2, -1)
-    return encoded.dictionary.take(order), places
+    ids, places = rank_ids(pa.concat_arrays([source, target]))
+    return ids, places.reshape(2, -1)
 
 
 def latest_time(scanned: StageResult) -> float:

@@ -1,8 +1,7 @@
 """Fourth stage of ingest, ``relabel``: ids become rows, and edges go to the blocks of both ends.
 
-The shuffle goes through files: a chunk's edges are written once, ordered by block, and a block
-later reads its part of every chunk. An entry is one number, the row within the block above the
-column, because that is what the block will sort.
+A chunk's edges are written once, ordered by block, and go to the blocks by an exchange. An entry is
+one number, the row within the block above the column, because that is what the block will sort.
 """
 
 from __future__ import annotations
@@ -11,31 +10,68 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from figrl.engine.stage import Block, Memory, Stage, Stats
+from figrl.engine.worker import worker_state
 from figrl.ingestion.decay import Decay
+from figrl.ingestion.exchange import Exchange
+from figrl.ingestion.ids import rows_of_chunk
 from figrl.ingestion.scan import Chunk
-from figrl.store.files import exists, get, load_array, put
-from figrl.store.ids import IdIndex, map_ids
+from figrl.store.files import digest, exists, load_array, save_array
+from figrl.store.ids import IdIndex
 
 RELABEL_BYTES_PER_EDGE = 160
 """Peak memory of relabelling per edge of a chunk, both directions included."""
 
 
 @dataclass(frozen=True)
-class Shuffle:
-    """Files that carry edges from chunks to row blocks; parameters shared by all chunks.
+class StoredIndex:
+    """The index between ids and rows, as tasks are told of it: without the start of each range.
 
-    `block_rows`: rows in a block, a power of two. `weighted`: whether edges have weights, given or
-    from their age. `decay`: how weights decay; None if they do not.
+    They lie in a file that is read once a worker: a graph with a thousand ranges has tens of
+    thousands of tasks.
     """
 
-    folder: Path
-    index: IdIndex
+    ids: Path
+    starts: Path
+    target_start: int | None
+
+    @classmethod
+    def save(cls, index: IdIndex, work: Path) -> StoredIndex:
+        """Write the starts to a folder of unfinished work."""
+        # Another attempt, with other memory, may cut the ids in another way: it has other names.
+        path = work / f"starts-{digest(list(index.starts))}.npy"
+        if not exists(path):
+            save_array(path, np.array(index.starts, np.int64))
+        return cls(index.folder, path, index.target_start)
+
+    def loaded(self) -> IdIndex:
+        """The whole index."""
+        index: IdIndex = worker_state().opened(self.starts, self._read)
+        return index
+
+    def _read(self) -> IdIndex:
+        starts = load_array(self.starts).tolist()
+        return IdIndex(self.ids, tuple(starts), self.target_start)
+
+
+@dataclass(frozen=True)
+class Shuffle:
+    """How edges go from chunks to row blocks; parameters shared by all chunks.
+
+    `edges`: exchange that carries them. `places`: what the chunks are told of their ids. `nodes`:
+    number of rows. `block_rows`: rows in a block, a power of two. `weighted`: whether edges have
+    weights, given or from their age. `decay`: how weights decay; None if they do not.
+    """
+
+    edges: Exchange
+    places: Exchange
+    index: StoredIndex
+    nodes: int
     block_rows: int
     weighted: bool
     decay: Decay | None = None
@@ -43,29 +79,25 @@ class Shuffle:
     @property
     def blocks(self) -> int:
         """Number of row blocks."""
-        return math.ceil(len(self.index) / self.block_rows)
+        return self.edges.targets
 
     @property
     def column_bits(self) -> int:
         """Bits of an entry that hold its column; those above hold the row within the block."""
-        return max(len(self.index) - 1, 1).bit_length()
+        return max(self.nodes - 1, 1).bit_length()
 
     def block_range(self, block: int) -> tuple[int, int]:
         """First row of a row block, and the row after its last."""
         start = block * self.block_rows
-        return start, min(start + self.block_rows, len(self.index))
+        return start, min(start + self.block_rows, self.nodes)
 
-    def part(self, chunk: str, block: int) -> tuple[int, int]:
-        """Which entries of a chunk belong to a block: the first, and the one after the last."""
-        starts = get(self.folder / f"{chunk}.starts", start=8 * block, size=16)
-        begin, end = np.frombuffer(starts, np.int64)
-        return int(begin), int(end)
 
-    def read(self, chunk: str, block: int, column: Literal["keys", "weights"]) -> npt.NDArray[Any]:
-        """Keys or weights of the entries of a chunk that belong to a block."""
-        begin, end = self.part(chunk, block)
-        content = get(self.folder / f"{chunk}.{column}", start=8 * begin, size=8 * (end - begin))
-        return np.frombuffer(content, np.int64 if column == "keys" else np.float64)
+def edge_exchange(
+    folder: Path, chunks: int, nodes: int, block_rows: int, *, weighted: bool, fan_in: int
+) -> Exchange:
+    """The exchange that carries entries, and their weights, from chunks to row blocks."""
+    types = ("int64", "float64") if weighted else ("int64",)
+    return Exchange(folder, chunks, math.ceil(nodes / block_rows), types, fan_in)
 
 
 def relabel_stage(shuffle: Shuffle, scan: Path, names: Sequence[str], chunk_edges: int) -> Stage:
@@ -73,17 +105,18 @@ def relabel_stage(shuffle: Shuffle, scan: Path, names: Sequence[str], chunk_edge
     return Stage(
         "relabel",
         relabel_chunk,
-        tuple(Block(name, (shuffle, Chunk(scan, name))) for name in names),
+        tuple(
+            Block(name, (shuffle, Chunk(scan, name), number)) for number, name in enumerate(names)
+        ),
         memory=Memory(task_bytes=RELABEL_BYTES_PER_EDGE * chunk_edges),
-        reads=(scan, shuffle.index.folder),
+        reads=(scan, shuffle.places.folder),
     )
 
 
-def relabel_chunk(shuffle: Shuffle, chunk: Chunk) -> Stats:
+def relabel_chunk(shuffle: Shuffle, chunk: Chunk, number: int) -> Stats:
     """Turn a chunk's ids into rows and write both directions of its edges, ordered by block."""
-    index = shuffle.index
-    rows_by_side = [index.rows_of(map_ids(chunk.ids(side)), side) for side in index.sides]
-    ends = np.concatenate(rows_by_side)[load_array(chunk.places)]
+    own_rows = rows_of_chunk(shuffle.places, shuffle.index.loaded().starts, number)
+    ends = own_rows[load_array(chunk.places)]
     # The directions of an edge are adjacent and the sort is stable, so repeated edges stay in the
     # order of the input, whichever way round they are written, and their weights are summed in
     # that order for both ends: the stored matrix is symmetric to the last bit.
@@ -92,15 +125,13 @@ def relabel_chunk(shuffle: Shuffle, chunk: Chunk) -> Stats:
     narrow = np.uint16 if shuffle.blocks <= 1 << 16 else np.int64
     blocks = (rows // shuffle.block_rows).astype(narrow)
     order = np.argsort(blocks, kind="stable")
-    starts = np.zeros(shuffle.blocks + 1, np.int64)
-    np.cumsum(np.bincount(blocks, minlength=shuffle.blocks), out=starts[1:])
+    sizes = np.bincount(blocks, minlength=shuffle.blocks)
     keys = (rows % shuffle.block_rows) << shuffle.column_bits | columns
-    written: dict[str, npt.NDArray[Any]] = {"keys": keys[order], "starts": starts}
+    written: list[npt.NDArray[Any]] = [keys[order]]
     if shuffle.weighted:
-        written["weights"] = np.repeat(_weights(shuffle, chunk), 2)[order]
-    for name, values in written.items():
-        put(shuffle.folder / f"{chunk.name}.{name}", values.view(np.uint8).data)
-    return {"written_bytes": sum(values.nbytes for values in written.values())}
+        written.append(np.repeat(_weights(shuffle, chunk), 2)[order])
+    every = np.repeat(sizes[:, None], len(written), axis=1)
+    return {"written_bytes": shuffle.edges.write(number, every, written)}
 
 
 def _weights(shuffle: Shuffle, chunk: Chunk) -> npt.NDArray[np.float64]:

@@ -88,8 +88,9 @@ class GraphByBlocks:
 
     def read(self, source: Columns, column: int, out: Floats) -> None:
         """Fill `out` with columns of a stored matrix, from `column` on."""
+        reader = source.reader()
         self.each_block(
-            lambda block: source.read(
+            lambda block: reader.read(
                 self.graph.block_range(block)[0], column, out[self.place(block)]
             )
         )

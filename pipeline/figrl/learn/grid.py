@@ -11,7 +11,7 @@ from __future__ import annotations
 from figrl.engine.stage import Stats
 from figrl.engine.worker import worker_state
 from figrl.learn.chain import GraphByBlocks
-from figrl.learn.operand import ProductTask, read_nodes
+from figrl.learn.operand import ColumnsReader, ProductTask, read_nodes
 from figrl.store.matrix import Floats
 
 
@@ -29,9 +29,10 @@ def grid_cell(task: ProductTask, group: int, slice_number: int) -> Stats:
                 task.block_nodes(block), slice(None), rows[blocks.place(block)]
             )
         )
+        source = task.operand_reader()
         for begin in range(0, graph.nodes, held):
             part = operand[: min(held, graph.nodes - begin)]
-            _fill(task, blocks, begin, first, part)
+            _fill(task, source, blocks, begin, first, part)
             blocks.add(task, part, begin, rows)
         blocks.each_block(
             lambda block: task.finish_rows(
@@ -45,7 +46,14 @@ def grid_cell(task: ProductTask, group: int, slice_number: int) -> Stats:
     return {"read_bytes": read, "written_bytes": blocks.rows * width}
 
 
-def _fill(task: ProductTask, blocks: GraphByBlocks, begin: int, first: int, part: Floats) -> None:
+def _fill(
+    task: ProductTask,
+    source: ColumnsReader | None,
+    blocks: GraphByBlocks,
+    begin: int,
+    first: int,
+    part: Floats,
+) -> None:
     """Fill a part of the operand, whose rows begin at `begin`."""
     graph = task.graph
     end = begin + len(part)
@@ -53,6 +61,6 @@ def _fill(task: ProductTask, blocks: GraphByBlocks, begin: int, first: int, part
     def fill(low: int) -> None:
         high = min(low + graph.block_rows, end)
         nodes = read_nodes(graph, low, high, task.spec.regularization)
-        task.fill_operand(nodes, low, first, part[low - begin : high - begin])
+        task.fill_operand(source, nodes, low, first, part[low - begin : high - begin])
 
     blocks.in_threads(fill, range(begin, end, graph.block_rows))

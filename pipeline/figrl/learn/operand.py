@@ -16,7 +16,7 @@ from figrl.learn.setup import Setup, Tiling
 from figrl.learn.spec import EmbedSpec
 from figrl.store.arrays import read_range
 from figrl.store.graph import Graph, RowGroup
-from figrl.store.matrix import Floats, open_matrix
+from figrl.store.matrix import Floats, StoredMatrix, open_matrix
 
 
 def kept_entry_bytes(graph: Graph) -> int:
@@ -58,9 +58,26 @@ class Columns:
     path: Path
     first: int = 0
 
+    def reader(self) -> ColumnsReader:
+        """What reads them, for one call."""
+        return ColumnsReader(self)
+
+
+class ColumnsReader:
+    """Reads columns of a stored matrix, which is opened once, when something is read.
+
+    Threads may read at the same time. It is not kept: the next call may find other numbers there.
+    """
+
+    def __init__(self, columns: Columns) -> None:
+        self._columns = columns
+        self._matrix: StoredMatrix | None = None
+
     def read(self, start: int, column: int, out: Floats) -> None:
         """Fill `out` with rows from `start` on, and columns from `column` on."""
-        open_matrix(self.path).read((start, self.first + column), out)
+        if self._matrix is None:
+            self._matrix = open_matrix(self._columns.path)
+        self._matrix.read((start, self._columns.first + column), out)
 
 
 @dataclass(frozen=True)
@@ -151,20 +168,34 @@ class ProductTask:
         finally:
             worker_state().kept.give_back(reserved)
 
-    def fill_block(self, first_column: int, block: int, operand: Floats) -> None:
+    def operand_reader(self) -> ColumnsReader | None:
+        """What reads the operand, for one call; None for one that is regenerated."""
+        return None if self.operand is None else self.operand.reader()
+
+    def fill_block(
+        self, source: ColumnsReader | None, first_column: int, block: int, operand: Floats
+    ) -> None:
         """Write the rows of a row block into an operand that is held whole."""
         begin, end = self.graph.block_range(block)
-        self.fill_operand(self.block_nodes(block), begin, first_column, operand[begin:end])
+        rows = operand[begin:end]
+        self.fill_operand(source, self.block_nodes(block), begin, first_column, rows)
 
-    def fill_operand(self, nodes: Nodes, start: int, first_column: int, out: Floats) -> None:
-        """Write rows of ``(D + tau)^-1/2 Z`` from `start` on."""
-        if self.operand is None:
+    def fill_operand(
+        self,
+        source: ColumnsReader | None,
+        nodes: Nodes,
+        start: int,
+        first_column: int,
+        out: Floats,
+    ) -> None:
+        """Write rows of ``(D + tau)^-1/2 Z`` from `start` on; `source` is `operand_reader`."""
+        if source is None:
             scale = (nodes.scale / math.sqrt(self.columns)).astype(np.float32)
             fill_projection(
                 nodes.keys, seed=self.spec.seed, first_column=first_column, scale=scale, out=out
             )
             return
-        self.operand.read(start, first_column, out)
+        source.read(start, first_column, out)
         if not self.smooths:
             out *= nodes.scale.astype(np.float32)[:, None]
 

@@ -37,10 +37,11 @@ def product_tile(task: ProductTask, block: int, slice_number: int) -> Stats:
     width = columns[1] - columns[0]
     key = (graph.path, task.operand, task.columns, columns, spec.seed, spec.regularization)
     read = 0 if task.keeps_edges(block) else graph.edge_bytes(block)
+    source = task.operand_reader()
 
     def fill(block: int, operand: Floats) -> None:
         nonlocal read
-        task.fill_block(columns[0], block, operand)
+        task.fill_block(source, columns[0], block, operand)
         begin, end = graph.block_range(block)
         read += 0 if task.operand is None else 4 * (end - begin) * width
 
@@ -63,12 +64,13 @@ def _tile_by_chunks(
     height, width = out.chunks[0], columns[1] - columns[0]
     buffers = worker_state().buffer_pair("out", (min(height, stop - start), width))
     edges = RowGroupReader(task.block_edges(block))
+    before = None if task.before is None else task.before.reader()
     with WriteBehind() as write:
         for number, begin in enumerate(range(start, stop, height)):
             end = min(begin + height, stop)
             chunk, place = buffers[number % 2][: end - begin], slice(begin - start, end - start)
-            if task.before is not None:
-                task.before.read(begin, columns[0], chunk)
+            if before is not None:
+                before.read(begin, columns[0], chunk)
             task.begin_rows(nodes, place, chunk)
             for rows, neighbours, weights in edges.rows_before(end):
                 accumulate(rows, neighbours, weights, operand, chunk, first_row=begin)
@@ -83,7 +85,8 @@ def product_slice(task: ProductTask, slice_number: int) -> Stats:
     with worker_state().matrices.use(2, (task.graph.nodes, last - first)) as (operand, out):
         if task.before is not None:
             graph.read(task.before, first, out)
-        graph.each_block(lambda block: task.fill_block(first, block, operand))
+        source = task.operand_reader()
+        graph.each_block(lambda block: task.fill_block(source, first, block, operand))
         graph.multiply(task, operand, out)
         graph.write(task.out, first, out)
         reads = (task.operand is not None) + (task.before is not None)

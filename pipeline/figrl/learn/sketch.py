@@ -94,7 +94,7 @@ def run_products(setup: Setup, first: int, times: int, slice_number: int) -> Sta
 def _fill(task: ProductTask, column: int, latest: Floats, operand: Floats, block: int) -> None:
     """Write rows of the operand of a product whose last result is in memory."""
     if task.operand is None:
-        task.fill_block(column, block, operand)
+        task.fill_block(None, column, block, operand)
         return
     begin, end = task.graph.block_range(block)
     scale = task.block_nodes(block).scale.astype(np.float32)[:, None]

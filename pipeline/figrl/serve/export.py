@@ -20,15 +20,15 @@ from figrl.engine.stage import Block, Memory, Stage, Stages, Stats, numbered
 from figrl.serve.delivery import deliver, rows_of_parts
 from figrl.serve.embedding import Embedding, open_store
 from figrl.serve.output import Place, check_output, marked, output_locked, part_path
-from figrl.serve.overlay import Overlay
+from figrl.serve.overlay import vectors_path
 from figrl.store.arrays import open_zarr
-from figrl.store.files import atomic_write, digest, size_bytes
+from figrl.store.files import atomic_write, digest, load_array, size_bytes
 from figrl.store.graph import Graph
 from figrl.store.ids import map_ids, range_path
 from figrl.store.layout import PathLike, existing_store
 from figrl.store.matrix import Floats
 from figrl.store.places import local_path
-from figrl.store.sides import node_columns
+from figrl.store.sides import Side, node_columns
 from figrl.units import parse_memory
 
 _ID_BYTES = 64
@@ -154,13 +154,21 @@ def export_stages(task: ExportTask, embedding: Embedding) -> Stages[list[int]]:
         reads=(task.embedding,),
     )
     overlay = embedding.overlay
-    # Files of an overlay come after those of the graph.
-    parts = [] if overlay is None else list(enumerate(overlay.filled_parts, shards))
+    # Files of an overlay come after those of the graph. A task is not sent the overlay, which lists
+    # all its parts: the open run keeps it.
+    newer_blocks = (
+        []
+        if overlay is None
+        else [
+            Block(f"{part:06d}", (task, number, overlay.path, overlay.side, part))
+            for number, part in enumerate(overlay.filled_parts, shards)
+        ]
+    )
     largest = 0 if overlay is None else int(np.diff(overlay.starts).max(initial=0))
     newer = yield Stage(
         "export-overlay",
         export_part,
-        [Block(f"{part:06d}", (task, number, overlay, part)) for number, part in parts],
+        newer_blocks,
         memory=_memory(largest, embedding.dim),
         reads=() if overlay is None else (overlay.path,),
     )
@@ -183,11 +191,14 @@ def export_shard(task: ExportTask, number: int) -> Stats:
     return write_vectors(part_path(task.parts, number), task.graph, dim, pieces)
 
 
-def export_part(task: ExportTask, number: int, overlay: Overlay, part: int) -> Stats:
+def export_part(
+    task: ExportTask, number: int, overlay: Path, side: Side | None, part: int
+) -> Stats:
     """Write ids and vectors of a part of an overlay."""
-    names = node_columns(map_ids(range_path(overlay.path / "ids", part)), overlay.side)
-    piece = names, overlay.part(part)
-    return write_vectors(part_path(task.parts, number), task.graph, overlay.dim, [piece])
+    names = node_columns(map_ids(range_path(overlay / "ids", part)), side)
+    vectors = load_array(vectors_path(overlay, part), mapped=True)
+    path = part_path(task.parts, number)
+    return write_vectors(path, task.graph, vectors.shape[1], [(names, vectors)])
 
 
 def vectors_schema(graph: Graph, dim: int) -> pa.Schema:

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from figrl.engine.stage import Stats
-from figrl.ingestion.ids import flag_sources
+from figrl.ingestion.ids import flags_path
 from figrl.learn.spec import EmbedSpec
 from figrl.store.files import load_array, save_array
 from figrl.store.graph import Graph
@@ -65,9 +65,8 @@ def match_range(task: FoldTask, number: int) -> Stats:
     ids = map_ids(range_path(task.new.path / "ids", number))
     side = task.new.index.side_of_range(number)
     rows = task.known.index.rows_of(ids, task.known_side(side))
-    work = task.new.path / "work"
     if side is None:
-        sources = flag_sources(work / "scan", work / "bounds.arrow", number, ids)
+        sources = load_array(flags_path(task.new.path / "work", number))
     else:
         sources = np.full(len(ids), side == "source")
     save_array(task.folder / f"known-{number:06d}.npy", rows)
@@ -110,13 +109,15 @@ class Entries:
 def read_entries(task: FoldTask, block: int) -> Iterator[Entries]:
     """Entries of a row block, a row group at a time."""
     for rows, columns, weights in task.new.row_groups(block):
-        known_row = gather(task, "known", columns)
+        # Both ends together, so that a file is opened once for them.
+        ends = np.concatenate([rows, columns])
+        known, source = (gather(task, what, ends).reshape(2, -1) for what in ("known", "source"))
         yield Entries(
             row=rows,
             column=columns,
             weight=np.ones(rows.size) if weights is None else weights.astype(np.float64),
-            row_is_known=gather(task, "known", rows) >= 0,
-            row_is_source=gather(task, "source", rows),
-            column_known_row=known_row,
-            column_is_new=gather(task, "source", columns) & (known_row < 0),
+            row_is_known=known[0] >= 0,
+            row_is_source=source[0],
+            column_known_row=known[1],
+            column_is_new=source[1] & (known[1] < 0),
         )

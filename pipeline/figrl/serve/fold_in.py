@@ -33,6 +33,7 @@ from figrl.store.files import copy, delete, digest, exists
 from figrl.store.graph import graph_from_manifest
 from figrl.store.ids import check_id_kind
 from figrl.store.layout import PathLike, store_paths
+from figrl.store.range_starts import write_starts
 from figrl.store.sides import Side
 from figrl.units import human_bytes
 
@@ -204,6 +205,7 @@ class FoldIn:
         graph_runner = runner.beside(folder / "graph" / "work" / "marks")
         read = (sources, self.reading, memory, folder / "graph")
         facts = build_graph(graph_runner, *read, both_sides=False)
+        write_starts(folder / "graph", facts["id_starts"])
         task = FoldTask(
             known=embedding.graph,
             new=graph_from_manifest(folder / "graph", {"graph": facts}),

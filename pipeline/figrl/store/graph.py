@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, cast
@@ -18,6 +18,7 @@ from figrl.store.checksums import check_file, damage_reported, insert_checksum
 from figrl.store.files import atomic_write, size_bytes
 from figrl.store.ids import IdIndex, IdKind, parquet_id_type
 from figrl.store.layout import StorePaths, read_manifest
+from figrl.store.range_starts import RangeStarts
 from figrl.store.sides import GraphKind, Side
 from figrl.units import bars_svg, facts_html
 
@@ -47,7 +48,7 @@ class Graph:
     largest_block_edges : int
         Stored entries of the largest row block.
     id_kind : "int" or "string"
-    id_starts : tuple of int
+    id_starts : sequence of int
         First row of each range of ids, and the number of rows.
     weighted : bool
     mean_degree : float
@@ -66,7 +67,7 @@ class Graph:
     blocks: int
     largest_block_edges: int
     id_kind: IdKind
-    id_starts: tuple[int, ...]
+    id_starts: Sequence[int]
     weighted: bool
     mean_degree: float
     kind: GraphKind = "undirected"
@@ -244,7 +245,7 @@ def open_graph(paths: StorePaths, version: str | None = None) -> Graph:
 def graph_from_manifest(path: Path, manifest: dict[str, Any]) -> Graph:
     """Build a graph from its manifest."""
     stored = {**manifest["graph"], "path": path, "version": path.name}
-    stored["id_starts"] = tuple(stored["id_starts"])
+    stored["id_starts"] = RangeStarts.of(stored["id_starts"], path)
     # What is missing, such as the kind of a graph of an earlier version, has its default.
     known = [one.name for one in fields(Graph) if one.name in stored]
     return Graph(**{name: stored[name] for name in known})

@@ -7,7 +7,7 @@ it touches.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -65,6 +65,15 @@ def sorted_ids(ids: pa.Array) -> pa.Array:
     return ids.take(pc.array_sort_indices(ids))
 
 
+def rank_ids(ids: pa.Array) -> tuple[pa.Array, npt.NDArray[np.int32]]:
+    """Distinct ids, sorted, and the place of each id among them."""
+    encoded = ids.dictionary_encode()
+    order = pc.array_sort_indices(encoded.dictionary)
+    ranks = np.empty(len(order), np.int32)
+    ranks[to_numpy(order)] = np.arange(len(order), dtype=np.int32)
+    return encoded.dictionary.take(order), ranks[to_numpy(encoded.indices)]
+
+
 def search_sorted(hay: pa.Array, needles: pa.Array) -> npt.NDArray[np.int64]:
     """Position of each needle in `hay`, both sorted and without duplicates.
 
@@ -110,9 +119,13 @@ def write_ids(path: Path, columns: dict[str, pa.Array]) -> int:
     return size_bytes(path)
 
 
-def map_ids(path: Path, column: str = "id") -> pa.Array:
-    """Memory-map a column of an Arrow file, once its checksum is right."""
-    check_file(path)
+def map_ids(path: Path, column: str = "id", *, checked: bool = True) -> pa.Array:
+    """Memory-map a column of an Arrow file, once its checksum is right.
+
+    `checked`: whether it has to be; not where the file was looked at before.
+    """
+    if checked:
+        check_file(path)
     with damage_reported(path), pa.memory_map(str(path)) as source:
         content = source.read_buffer(source.size() - TRAILER_BYTES)
         return pa.ipc.open_file(content).get_batch(0).column(column)
@@ -139,7 +152,7 @@ class IdIndex:
     """
 
     folder: Path
-    starts: tuple[int, ...]
+    starts: Sequence[int]
     target_start: int | None = None
 
     def __len__(self) -> int:
@@ -178,10 +191,13 @@ class IdIndex:
             raise AssertionError(f"the index has the sides {self.sides}, not {side}")
         rows = np.full(len(ids), -1, np.int64)
         at = 0
-        for number in self._ranges_from(ids, side):
+        opened: dict[int, pa.Array] = {}
+        for number in self._ranges_from(ids, side, opened):
             if at >= len(ids):
                 break
-            hay = map_ids(range_path(self.folder, number))
+            # Not kept once it is searched: pages that are touched count as memory.
+            hay = opened.pop(number, None)
+            hay = map_ids(range_path(self.folder, number)) if hay is None else hay
             last = int(search_sorted(ids.slice(at), hay[-1:])[0])
             stop = at + (last + 1 if last >= 0 else -1 - last)
             places = search_sorted(hay, ids.slice(at, stop - at))
@@ -189,11 +205,17 @@ class IdIndex:
             at = stop
         return rows
 
-    def _ranges_from(self, ids: pa.Array, side: Side | None) -> list[int]:
-        """Non-empty ranges of a side from the first that may hold one of the ids."""
+    def _ranges_from(
+        self, ids: pa.Array, side: Side | None, opened: dict[int, pa.Array]
+    ) -> list[int]:
+        """Non-empty ranges of a side from the first that may hold one of the ids.
+
+        `opened`: takes those that had to be opened to find it.
+        """
 
         def reaches_ids(number: int) -> bool:
-            last = map_ids(range_path(self.folder, number))[-1:]
+            opened[number] = map_ids(range_path(self.folder, number))
+            last = opened[number][-1:]
             return bool(cut_points(last, ids[:1])[0] == 0)
 
         low, high = self.side_range(side)
