@@ -39,7 +39,7 @@ _KINDS: tuple[tuple[str, type[FigrlError], str, str], ...] = (
         _CREDENTIALS,
     ),
     (
-        r"169\.254\.169\.254|metadata\.google|[Ii]nstance metadata|[Cc]redential",
+        r"169\.254\.169\.254|metadata\.google|[Ii]nstance metadata|[Cc]redential|config profile",
         ConfigError,
         "no credentials were found for it",
         _CREDENTIALS,
