@@ -16,7 +16,7 @@ RUN pip wheel --no-cache-dir --no-deps --wheel-dir /wheels .
 
 FROM ${PYTHON}
 COPY --from=wheel /wheels /wheels
-RUN pip install --no-cache-dir "$(echo /wheels/figrl-*.whl)[ann]" && rm -r /wheels
+RUN pip install --no-cache-dir "$(echo /wheels/figrl-*.whl)[ann,cloud]" && rm -r /wheels
 RUN useradd --create-home --uid 1000 figrl && install --directory --owner figrl --group figrl /data
 USER 1000:1000
 WORKDIR /data

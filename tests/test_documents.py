@@ -96,6 +96,8 @@ def test_configurations_are_read(page, tmp_path):
         file.write_text(block.text)
         if "figrl" in content:
             for section, options in content["figrl"].items():
+                if section == "storage":
+                    section, options = "cluster", {"storage": options}
                 SECTIONS[section].model_validate(options)
         elif "sources" in content:
             assert read_reindex_config(file).sources

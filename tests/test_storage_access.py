@@ -40,10 +40,9 @@ EXEMPT = {
     "engine/fleet.py": "the code of this package, for its digest",
     "engine/security.py": "certificates of the user, and the private folder of workers",
     "engine/worker.py": "/proc",
-    "ingestion/sources.py": "edge files of the user",
-    "ingestion/formats": "edge files of the user",
+    "ingestion/listing.py": "edge files of the user",
     "ingestion/matrices.py": "edge files of the user",
-    "ingestion/sniff.py": "edge files of the user",
+    "ingestion/opening.py": "edge files of the user",
     "serve/delivery.py": "delivers output files to the user",
     "serve/output.py": "output files of the user",
 }
@@ -90,6 +89,26 @@ def modules() -> list[str]:
 def test_stored_data_is_reached_through_the_store_room(module):
     found = list(direct_uses(ast.parse((ROOT / module).read_text())))
     assert found == []
+
+
+def test_only_one_module_knows_the_library_of_object_stores():
+    """And it loads it where a URL is met, not before."""
+    knows, loads = set(), set()
+    for path in ROOT.rglob("*.py"):
+        tree = ast.parse(path.read_text())
+        name = path.relative_to(ROOT).as_posix()
+        knows |= {name for node in ast.walk(tree) if _imports_obstore(node)}
+        loads |= {name for node in tree.body if _imports_obstore(node)}
+    assert knows == {"store/objects.py"}
+    assert loads == set()
+
+
+def _imports_obstore(node: ast.AST) -> bool:
+    if isinstance(node, ast.ImportFrom):
+        return (node.module or "").partition(".")[0] == "obstore"
+    return isinstance(node, ast.Import) and any(
+        alias.name.partition(".")[0] == "obstore" for alias in node.names
+    )
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,7 @@ from figrl_jobs.options import Connection, config_options, job, running_options,
 @config_options(IngestOptions)
 @running_options
 def command(edges: tuple[str, ...], store: str, connection: Connection, **options: Any) -> Report:
-    """Read EDGES (files, folders, globs) into the graph of a store."""
+    """Read EDGES (files, folders, globs, URLs of them) into the graph of a store."""
     config = make_options(IngestOptions, options)
     with connection as session:
         return run_ingest(edges, store, config, session)

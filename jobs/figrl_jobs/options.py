@@ -24,6 +24,7 @@ from figrl.engine.screens import Bar, text_screen
 from figrl.engine.session import Session
 from figrl.engine.where import describe_place
 from figrl.settings import configured
+from figrl.store.access import Storage, configured_storage
 from figrl.units import parse_memory
 from figrl_jobs.console import Report
 
@@ -220,7 +221,8 @@ def _connect(
                     "The cluster.yaml in this folder is not used, because it was not named: "
                     "give --cluster cluster.yaml."
                 )
-            yield Session(client, limit, bar)
+            storage = Storage.of(config.storage).over(configured_storage())
+            yield Session(client, limit, bar, storage)
             state = "done"
         finally:
             bar.end(state)

@@ -26,6 +26,7 @@ from figrl.nightly.config import (
     source_files,
 )
 from figrl.nightly.reindex import run_reindex, starting, tell_failure
+from figrl.store.places import remote_url
 from figrl_jobs.console import Cell, Report, finish, print_facts, print_stages
 from figrl_jobs.options import Connection, job, running_options
 
@@ -45,11 +46,16 @@ def command(
     if config is None:
         raise click.UsageError("Give a CONFIG file; --example prints one to start from.")
     wanted = _read(config)
+    local = all(remote_url(source.path) is None for source in wanted.sources)
     with ExitStack() as stack:
         with starting(wanted):
             # Before a store is made for sources that are not there.
-            source_files(wanted)
+            if local:
+                source_files(wanted)
             session = stack.enter_context(connection)
+            if not local:
+                # The cluster file may say how URLs are reached.
+                source_files(wanted, session.storage)
         return run_reindex(wanted, session, publish_anyway=publish_anyway)
 
 

@@ -34,7 +34,7 @@ def command(job: str | None, store: str, cluster: str | None) -> Report:
     config = running_cluster(cluster or facts["params"]["cluster"])
     # No lease is taken, and no driver waited for, where no scheduler answers.
     with connect(config) as client:
-        start_driver(client, folder, next_lease(folder))
+        start_driver(client, folder, next_lease(folder), config)
     log = str(folder / "log.jsonl")
     return {"store": store, "id": folder.name, "job": facts["job"], "log": log}
 

@@ -29,14 +29,15 @@ from figrl.engine.cluster_file import ClusterConfig, read_cluster_config
 from figrl.engine.logs import JobLog
 from figrl.engine.session import Session
 from figrl.engine.submitted import new_job, submitted_state
-from figrl.errors import CancelledError, ConfigError, FigrlError
+from figrl.errors import CancelledError, ConfigError, FigrlError, without_secrets
 from figrl.nightly.config import read_reindex_config
 from figrl.nightly.reindex import tell_failure
+from figrl.store.access import Storage, configured_storage
 from figrl.store.files import read_json, write_json
 from figrl.store.jobs import record_failure
 from figrl.store.layout import store_paths
 from figrl.store.lock import process_name
-from figrl.store.places import local_path
+from figrl.store.places import local_path, remote_url
 from figrl_jobs.console import Report
 from figrl_jobs.options import job
 
@@ -59,10 +60,10 @@ def command(context: click.Context, job: str, arguments: tuple[str, ...]) -> Rep
         raise click.UsageError("submit needs --store: the state and the log of the job lie there.")
     store = params.get("store") or _store_of(params["config"])
     # Of whoever submits, not of the worker.
-    settings = dask.config.get("figrl", {})
+    settings = _without_storage(dask.config.get("figrl", None) or {})
     with _told_of(job, store, params), connect(config) as client:
         folder = new_job(store_paths(store), job, params, settings, str(config.scheduler))
-        start_driver(client, folder, 1)
+        start_driver(client, folder, 1, config)
     context.params["as_json"] |= params["as_json"]
     return {"store": str(store), "id": folder.name, "job": job, "log": str(folder / "log.jsonl")}
 
@@ -91,14 +92,22 @@ def _told_of(job: str, store: str | Path, params: dict[str, Any]) -> Iterator[No
         raise
 
 
-def start_driver(client: distributed.Client, folder: Path, lease: int) -> None:
-    """Submit the driver of a job, and leave it with the cluster."""
+def start_driver(
+    client: distributed.Client, folder: Path, lease: int, config: ClusterConfig
+) -> None:
+    """Submit the driver of a job, and leave it with the cluster.
+
+    How URLs are reached may be secret: it goes with the task, and is in no record of the job.
+    """
     key = f"figrl-{folder.name}-{lease}"
-    future = client.submit(run_submitted, folder, lease, key=key, retries=_RETRIES, pure=False)
+    storage = Storage.of(config.storage).over(configured_storage())
+    future = client.submit(
+        run_submitted, folder, lease, storage, key=key, retries=_RETRIES, pure=False
+    )
     distributed.fire_and_forget(future)
 
 
-def run_submitted(folder: Path, lease: int) -> str:
+def run_submitted(folder: Path, lease: int, storage: Storage) -> str:
     """Run a job as a task of the cluster; other tasks may use its thread meanwhile."""
     facts = read_json(folder / "job.json")
     job, params = facts["job"], {name: _as_given(value) for name, value in facts["params"].items()}
@@ -112,7 +121,7 @@ def run_submitted(folder: Path, lease: int) -> str:
         log.event("started", process=process_name())
         try:
             monitor.check_cancelled()
-            with click.Context(command, obj=Session(client, monitor=log)):
+            with click.Context(command, obj=Session(client, monitor=log, storage=storage)):
                 write_json(folder / "report.json", command.call(params))
             log.event("done")
         except CancelledError as error:
@@ -134,8 +143,28 @@ def _absolute(name: str, value: Any) -> Any:
     if name not in _PATHS or value is None:
         return value
     if isinstance(value, tuple):
-        return tuple(str(local_path(path).absolute()) for path in value)
+        return tuple(_recorded_url(path) or str(local_path(path).absolute()) for path in value)
     return str(local_path(value).absolute())
+
+
+def _recorded_url(given: str) -> str | None:
+    """A URL of edges, which the record of the job shall have; None for a path."""
+    url = remote_url(given)
+    if url is not None and without_secrets(url) != url:
+        raise ConfigError(
+            f"{url}: its password or signature would be written to the record of the job. Give the "
+            "URL without it, and credentials under storage in the cluster file or dask.config."
+        )
+    return url
+
+
+def _without_storage(settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings without credentials."""
+    kept = {key: value for key, value in settings.items() if key != "storage"}
+    for key in kept.keys() & {"cluster"}:
+        if isinstance(kept[key], dict):
+            kept[key] = {name: value for name, value in kept[key].items() if name != "storage"}
+    return kept
 
 
 def _store_of(config: str | None) -> str:

@@ -19,7 +19,10 @@ from figrl.errors import ConfigError
 class Options(BaseModel):
     """Base of all options: immutable, and unknown names are errors."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    # Tracebacks show the errors of pydantic too, and what was given may be a secret.
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True
+    )
 
     added_later: ClassVar[frozenset[str]] = frozenset()
     """Options that count only where they differ from their default: names of results that were
@@ -72,6 +75,8 @@ def read_yaml(path: Path, model: type[Model], *, what: str, hint: str) -> Model:
         if not stat.S_ISREG(path.stat().st_mode):
             raise ConfigError(f"{what} {path} cannot be read: it is no file. Name one.")
         content = yaml.load(path.read_text(encoding="utf-8"), _UniqueKeys)
+    except yaml.MarkedYAMLError as error:
+        raise ConfigError(f"{what} {path} cannot be read: {_without_lines(error)}.") from None
     except (OSError, yaml.YAMLError, ValueError, RecursionError) as error:
         raise ConfigError(f"{what} {path} cannot be read: {error}.") from error
     content = {} if content is None else content
@@ -82,6 +87,14 @@ def read_yaml(path: Path, model: type[Model], *, what: str, hint: str) -> Model:
     except ValidationError as error:
         problems = "; ".join(_problem(p, model) for p in error.errors())
         raise ConfigError(f"{path}: {problems}.") from error
+
+
+def _without_lines(error: yaml.MarkedYAMLError) -> str:
+    """What is wrong and where, without the lines themselves, in which a secret may stand."""
+    for mark in (error.context_mark, error.problem_mark):
+        if mark is not None:
+            mark.buffer = None
+    return str(error)
 
 
 class _UniqueKeys(yaml.SafeLoader):
@@ -120,6 +133,9 @@ def _problem(
     if not place:
         return str(reason)
     name = "--" + place.replace("_", "-") if option else place
+    if "storage" in place.split("."):
+        # What stands there may be a secret.
+        return f"{name}: {reason}"
     return f"{name} is {_shown(problem['input'])}: {reason}"
 
 

@@ -5,22 +5,49 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
+
+_USER_IN_URL = re.compile(r"\b([A-Za-z][A-Za-z0-9+.-]*://)[^/\s'\"@]*(?:@[^/\s'\"@]*)*@")
+_QUERY_IN_URL = re.compile(r"\b(https?://[^\s'\"?]+)\?[^\s'\"]*[^\s'\".,;:)]")
+_SECRET_BY_NAME = re.compile(
+    r"\b((?:aws_)?(?:secret_access_key|session_token)|account_key|sas_token|sas_key|authorization)"
+    r"(['\"]?\s*[=:]\s*['\"]?)(?:bearer\s+|basic\s+)?[^\s'\",;]+",
+    re.IGNORECASE,
+)
+
+
+def without_secrets(text: str, known: Iterable[str] = ()) -> str:
+    """A text without passwords and signatures of URLs, and without secrets that are known.
+
+    Examples
+    --------
+    >>> without_secrets("https://ann:abc@host/e.csv?sig=xyz: no")
+    'https://host/e.csv?...: no'
+    """
+    for secret in sorted(known, key=len, reverse=True):
+        if len(secret) > 3:
+            text = text.replace(secret, "***").replace(quote(secret, safe=""), "***")
+    text = _USER_IN_URL.sub(r"\1", text)
+    text = _QUERY_IN_URL.sub(r"\1?...", text)
+    return _SECRET_BY_NAME.sub(r"\1\2***", text)
 
 
 class FigrlError(Exception):
     """Base of all errors that figrl raises on purpose.
 
     The message says what was wrong, what was given, what is allowed and what to do next. Instances
-    are sent between processes, so they hold nothing but that text.
+    are sent between processes, so they hold nothing but that text. Passwords and signatures in URLs
+    are taken out of it.
     """
 
     exit_code = 1
 
     def __init__(self, message: str) -> None:
+        message = without_secrets(message)
         super().__init__(message)
         self.message = message
 

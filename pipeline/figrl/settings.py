@@ -22,7 +22,7 @@ from figrl.errors import ConfigError, FigrlError
 Params = ParamSpec("Params")
 Result = TypeVar("Result")
 
-SECTIONS = ("ingest", "embed", "fold_in", "cluster")
+SECTIONS = ("ingest", "embed", "fold_in", "cluster", "storage")
 
 
 def section(name: str, model: type[Options]) -> dict[str, Any]:
@@ -30,14 +30,7 @@ def section(name: str, model: type[Options]) -> dict[str, Any]:
 
     Keys have ``_`` or ``-``, as in the rest of ``dask.config``.
     """
-    whole = _keys(dask.config.get("figrl", None), "figrl")
-    for key in whole:
-        if (found := key.replace("-", "_")) not in SECTIONS:
-            close = difflib.get_close_matches(found, SECTIONS, n=1, cutoff=0.5)
-            meant = f"did you mean '{close[0]}'?" if close else f"known: {', '.join(SECTIONS)}."
-            raise ConfigError(f"dask.config: there is no section 'figrl.{key}'; {meant}")
-    inner = {key.replace("-", "_"): value for key, value in whole.items()}.get(name)
-    values: dict[str, Any] = _with_underscores(_keys(inner, f"figrl.{name}"), model)
+    values: dict[str, Any] = _with_underscores(_section(name), model)
     for key in model.null_is_unclear & {key for key, value in values.items() if value is None}:
         raise ConfigError(
             f"dask.config: figrl.{name}.{key} is null, which may mean its default or none. Leave "
@@ -46,11 +39,29 @@ def section(name: str, model: type[Options]) -> dict[str, Any]:
     return {key: value for key, value in values.items() if value is not None}
 
 
+def entries(name: str, model: type[Options]) -> dict[str, Any]:
+    """Entries of ``figrl.NAME``, each with keys and values of a model, by names of the user."""
+    return {key: _with_underscores(value, model) for key, value in _section(name).items()}
+
+
+def _section(name: str) -> Mapping[str, Any]:
+    whole = _keys(dask.config.get("figrl", None), "figrl")
+    for key in whole:
+        if (found := key.replace("-", "_")) not in SECTIONS:
+            close = difflib.get_close_matches(found, SECTIONS, n=1, cutoff=0.5)
+            meant = f"did you mean '{close[0]}'?" if close else f"known: {', '.join(SECTIONS)}."
+            raise ConfigError(f"dask.config: there is no section 'figrl.{key}'; {meant}")
+    inner = {key.replace("-", "_"): value for key, value in whole.items()}.get(name)
+    return _keys(inner, f"figrl.{name}")
+
+
 def _keys(value: Any, place: str) -> Mapping[str, Any]:
     if value is None:
         return {}
     if not isinstance(value, Mapping):
-        raise ConfigError(f"dask.config: {place} is {value!r}. It has to hold keys and values.")
+        # What stands in the place of credentials may be one.
+        shown = "no section" if place == "figrl.storage" else repr(value)
+        raise ConfigError(f"dask.config: {place} is {shown}. It has to hold keys and values.")
     return {str(key): inner for key, inner in value.items()}
 
 

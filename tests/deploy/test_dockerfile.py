@@ -38,7 +38,7 @@ def test_both_stages_have_one_base_and_the_wheel_goes_from_one_to_the_other():
     assert IMAGE.all("COPY") == ["--from=wheel /wheels /wheels"]
     install = IMAGE.all("RUN")[0]
     assert install.startswith("pip install")
-    assert '"$(echo /wheels/figrl-*.whl)[ann]"' in install
+    assert '"$(echo /wheels/figrl-*.whl)[ann,cloud]"' in install
 
 
 def test_the_wheel_has_every_file_of_the_packages(tmp_path):

@@ -18,8 +18,9 @@ import pyarrow.parquet as pq
 from figrl.engine.capacity import ClusterMemory
 from figrl.engine.local_runner import LocalRunner
 from figrl.ingestion.build import build_graph
+from figrl.ingestion.listing import find_files
 from figrl.ingestion.options import IngestOptions
-from figrl.ingestion.sources import find_files, inspect_file
+from figrl.ingestion.sources import inspect_file
 from figrl.store.graph import Graph, graph_from_manifest
 
 Edges = list[tuple[Any, ...]]

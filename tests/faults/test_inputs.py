@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from figrl.errors import BadInputError, ConfigError, FigrlError
-from figrl.ingestion.sources import find_files
+from figrl.ingestion.listing import find_files
 from tests.faults.inputs import CASES, ingest_here
 from tests.ingestion.stored import assert_holds
 

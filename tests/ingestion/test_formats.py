@@ -17,7 +17,7 @@ import scipy.sparse as sp
 
 from figrl import ingest
 from figrl.errors import BadInputError, ConfigError
-from figrl.ingestion.sources import find_files
+from figrl.ingestion.listing import find_files
 from tests.ingestion.stored import Edges, assert_holds, ingested
 from tests.reference import write_edges
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -148,9 +149,9 @@ def test_while_it_is_half_done_no_job_touches_the_store(old, monkeypatch, capsys
     assert main(["status", "--store", "store"]) == 3
     assert "is being migrated, or that was interrupted" in capsys.readouterr().err
     monkeypatch.undo()
-    os.chdir(old.parent)
-    assert len(migrate(old)["runs"]) == 3
-    assert verify(old)["damaged"] == []
+    with contextlib.chdir(old.parent):
+        assert len(migrate(old)["runs"]) == 3
+        assert verify(old)["damaged"] == []
 
 
 @pytest.mark.parametrize("change", ["layout 2", "method", "chunk"])

@@ -1,15 +1,16 @@
-"""Addresses: a file URL is a path, and any other is refused by every job and call."""
+"""Addresses: a file URL is a path; any other is refused by every job and call, but for edges."""
 
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 import figrl
 from figrl.errors import ConfigError
-from figrl.store.places import local_path
+from figrl.store.places import local_path, remote_url
 from figrl_jobs.main import main
 
 
@@ -39,13 +40,28 @@ def test_other_addresses_are_refused(given):
         local_path(given)
 
 
+@pytest.mark.parametrize(
+    ("given", "url"),
+    [
+        ("s3://bucket/a b/*.csv", "s3://bucket/a b/*.csv"),
+        ("S3A://bucket", "s3://bucket"),
+        (Path("gs://bucket/x"), "gs://bucket/x"),
+        ("https://h/e.csv?a=1", "https://h/e.csv?a=1"),
+        ("az://c/e.csv", "az://c/e.csv"),
+        *((other, None) for other in ("hdfs://n/x", "file:///x", "x/s3://b", "e.csv", "s3:x")),
+    ],
+)
+def test_urls_of_edges(given, url):
+    assert remote_url(given) == url
+
+
 S3 = "s3://bucket/there"
 
 
 @pytest.mark.parametrize(
     "words",
     [
-        ["ingest", S3, "--store", "store"],
+        ["ingest", "hdfs://node/edges.csv", "--store", "store"],
         ["ingest", "edges.csv", "--store", S3],
         ["embed", "--store", S3],
         ["plan", "--store", S3],
@@ -71,11 +87,12 @@ def test_every_job_refuses_them(words, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     Path("edges.csv").write_text("source,target\n1,2\n")
     Path("nightly.yaml").write_text(json.dumps({"store": S3, "sources": ["edges.csv"]}))
-    Path("sources.yaml").write_text(json.dumps({"store": "store", "sources": [S3]}))
+    hdfs = {"store": "store", "sources": ["hdfs://node/edges.csv"]}
+    Path("sources.yaml").write_text(json.dumps(hdfs))
     before = sorted(tmp_path.iterdir())
     assert main([*words, "--json"]) == 2
     told = capsys.readouterr()
-    assert "s3: addresses" in json.loads(told.out)["error"]
+    assert re.search("no (s3|hdfs): addresses", json.loads(told.out)["error"])
     assert sorted(tmp_path.iterdir()) == before, "nothing may be left"
 
 
@@ -85,9 +102,8 @@ def test_outputs_and_calls_refuse_them(client, tmp_path, monkeypatch):
     run = figrl.embed([(1, 2), (2, 3), (3, 1), (3, 4)], dim=2, store=store, client=client)
     assert Path("store").is_dir()
     calls = [
-        lambda: figrl.ingest(S3),
         lambda: figrl.ingest([(1, 2)], store=S3),
-        lambda: figrl.embed(S3),
+        lambda: figrl.embed(store=S3),
         lambda: figrl.open_store(S3),
         lambda: figrl.fold_in(run, [(9, 1)], out=S3, client=client),
         lambda: figrl.find_clusters(store, 2, out=S3, client=client),

@@ -58,7 +58,8 @@ def ingest(
     Parameters
     ----------
     edges : path, sequence of paths, frame, graph, matrix, array or pairs
-        Files, folders or glob patterns of Parquet, CSV or text; a frame of pandas, Polars, Arrow or
+        Files, folders or glob patterns of Parquet, CSV or text, also behind URLs (``s3://``,
+        ``gs://``, ``az://``, ``https://``); a frame of pandas, Polars, Arrow or
         Dask, whose partitions are read by the workers; a graph of networkx, with the attribute
         ``weight`` of its edges if they have it; a sparse adjacency matrix of scipy, whose entries
         are weights unless all are 1, and whose rows are numbered from 0; an array of shape

@@ -24,7 +24,7 @@ from figrl.serve import embedding as serve
 from figrl.store.files import exists
 from figrl.store.graph import Graph, open_graph
 from figrl.store.layout import PathLike, existing_store
-from figrl.store.places import local_path
+from figrl.store.places import local_path, remote_url
 
 
 def known_graph(graph: Any, store: PathLike | None) -> tuple[Path, Graph] | None:
@@ -45,6 +45,8 @@ def known_graph(graph: Any, store: PathLike | None) -> tuple[Path, Graph] | None
 
 def _is_store(path: PathLike) -> bool:
     """Whether a path is that of a store, or of nothing, and not of edge files."""
+    if remote_url(path) is not None:
+        return False
     place = local_path(path)
     if exists(place / "graph"):
         return True

@@ -57,7 +57,7 @@ def edges_to_vectors(
         if store is None:
             raise ConfigError("Give --out for the vectors, or --store to keep graph and vectors.")
         return _learn(edges, Path(store), read, learn, session, publish)
-    given = None if edges is None else read_input(edges, read)
+    given = None if edges is None else read_input(edges, read, session.storage)
     inputs = [] if given is None else [*given.given, *given.files]
     place_of_store = space_of(Path(out).resolve()) / "store" if store is None else Path(store)
     path = check_output(out, store=place_of_store, inputs=inputs)

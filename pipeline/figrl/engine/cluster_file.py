@@ -18,6 +18,7 @@ from figrl.config import Options, describe_problems, read_yaml
 from figrl.engine.security import TlsFiles, has_own_certificates
 from figrl.errors import ConfigError
 from figrl.settings import section
+from figrl.store.access import Entries, checked
 from figrl.store.places import local_path
 from figrl.units import memory_bytes, parse_memory
 
@@ -76,7 +77,8 @@ class Wait(Options):
 class ClusterConfig(Options):
     """The whole of cluster.yaml; exactly one of local, scheduler and custom is given.
 
-    `security` goes with a scheduler, `wait` with all but a local cluster.
+    `security` goes with a scheduler, `wait` with all but a local cluster. `storage` says how URLs
+    of edges are reached.
     """
 
     local: LocalCluster | None = None
@@ -84,12 +86,18 @@ class ClusterConfig(Options):
     custom: CustomCluster | None = None
     security: TlsFiles | None = None
     wait: Wait | None = None
+    storage: Entries = Field(default_factory=dict)
+
+    @field_validator("storage")
+    @classmethod
+    def _for_places(cls, value: Entries) -> Entries:
+        return checked(value)
 
     @model_validator(mode="before")
     @classmethod
     def _one_section(cls, value: Any) -> Any:
-        if isinstance(value, dict) and len(value.keys() - {"security", "wait"}) > 1:
-            given = ", ".join(str(key) for key in value)
+        if isinstance(value, dict) and len(value.keys() - {"security", "wait", "storage"}) > 1:
+            given = ", ".join(str(key) for key in value if key != "storage")
             raise ValueError(f"give exactly one of local, scheduler or custom; it has {given}")
         return value
 

@@ -14,12 +14,13 @@ from figrl.engine.cluster import connect
 from figrl.engine.cluster_file import read_cluster_config
 from figrl.engine.stage import Monitor, Silent
 from figrl.errors import ConfigError, system_errors_named
+from figrl.store.access import Storage, configured_storage
 from figrl.units import parse_memory
 
 
 @dataclass(frozen=True)
 class Session:
-    """A Dask client, a memory limit per worker process, and a monitor.
+    """A Dask client, a memory limit per worker process, a monitor, and how URLs are reached.
 
     Without a client, a call takes Dask's current one, or the cluster that ``dask.config`` names,
     or starts a local one.
@@ -28,6 +29,7 @@ class Session:
     client: distributed.Client | None = None
     memory_limit: str | int | None = None
     monitor: Monitor = field(default_factory=Silent)
+    storage: Storage = field(default_factory=configured_storage)
 
     def connected(self) -> distributed.Client:
         """The client, which has to be there."""

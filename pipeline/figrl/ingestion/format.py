@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from figrl.ingestion.opening import AnyFile
 from figrl.ingestion.options import IngestOptions
 from figrl.store.ids import IdKind
 
@@ -57,7 +58,7 @@ class SourceFile(Head):
     `kind`: name of its format. `stands_for`: what the user gave, where that was no file.
     """
 
-    path: str
+    path: AnyFile
     kind: str
     fingerprint: str
     size_bytes: int
@@ -66,12 +67,12 @@ class SourceFile(Head):
     @property
     def name(self) -> str:
         """What errors call it."""
-        return self.stands_for or self.path
+        return self.stands_for or str(self.path)
 
     @property
     def compressed(self) -> bool:
         """Whether it is gzipped, and so can only be read from its start."""
-        return self.path.endswith(".gz")
+        return str(self.path).endswith(".gz")
 
 
 @dataclass(frozen=True)
@@ -130,6 +131,6 @@ class Format:
 
     name: str
     suffixes: tuple[str, ...]
-    sniff: Callable[[str, IngestOptions], Head]
+    sniff: Callable[[AnyFile, IngestOptions], Head]
     split: Callable[[SourceFile], list[int]]
     read: Callable[[Piece], Iterator[RawBatch]]

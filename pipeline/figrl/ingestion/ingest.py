@@ -27,7 +27,7 @@ def run_ingest(
 ) -> dict[str, Any]:
     """Ingest and return the report; see `figrl.ingest`."""
     paths = layout.store_paths(store)
-    given = read_input(edges, options)
+    given = read_input(edges, options, session.storage)
     with session.open() as client, paths.locked("ingest") as lock:
         with given.opened(client, paths.work / "edges", session.monitor) as sources:
             version, done_before = ingest_graph(client, paths, sources, options, session)

@@ -33,10 +33,13 @@ from figrl.ingestion.frames import (
     table_frame,
     take_pandas,
 )
+from figrl.ingestion.listing import find_files
 from figrl.ingestion.matrices import is_matrix_file, matrix_file_frame
 from figrl.ingestion.networks import matrix_frame, networkx_frame
+from figrl.ingestion.opening import AnyFile
 from figrl.ingestion.options import IngestOptions
-from figrl.ingestion.sources import find_files, inspect_file
+from figrl.ingestion.sources import inspect_file
+from figrl.store.access import Storage
 from figrl.store.files import atomic_write, delete, digest, exists, file_digest, list_prefix
 from figrl.store.files import size_bytes as bytes_of
 from figrl.store.layout import PathLike
@@ -81,7 +84,7 @@ def is_path(edges: Any) -> bool:
 
 
 def inspect_files(
-    client: distributed.Client, files: Sequence[str], options: IngestOptions
+    client: distributed.Client, files: Sequence[AnyFile], options: IngestOptions
 ) -> list[SourceFile]:
     """Sniff every file, on the workers."""
     return map_on_workers(client, inspect_file, [(path, options) for path in files])
@@ -92,7 +95,7 @@ class EdgeFiles:
     """Edges in files: the paths that were given, and the files behind them."""
 
     given: tuple[PathLike, ...]
-    files: list[str]
+    files: list[AnyFile]
     options: IngestOptions
 
     @contextmanager
@@ -114,7 +117,7 @@ class EdgeFrame:
     head: Head
     key: str = "table"
     given: tuple[PathLike, ...] = ()
-    files: tuple[str, ...] = ()
+    files: tuple[AnyFile, ...] = ()
 
     @contextmanager
     def opened(
@@ -187,7 +190,7 @@ def _named(sources: Sequence[SourceFile]) -> Iterator[None]:
     except FigrlError as error:
         text = error.message
         for source in sources:
-            text = text.replace(source.path, source.name)
+            text = text.replace(str(source.path), source.name)
         raise error.reworded(text) from error.__cause__
 
 
@@ -239,10 +242,11 @@ def _write_partition(
 
 
 def read_input(
-    edges: Edges, options: IngestOptions, *, new_nodes: bool = False
+    edges: Edges, options: IngestOptions, storage: Storage, *, new_nodes: bool = False
 ) -> EdgeFiles | EdgeFrame:
     """Find out what was given as edges, and check its columns; nothing is written yet.
 
+    `storage`: how URLs are reached.
     `new_nodes`: the edges are those of new nodes, which matters where edges have no direction.
     """
     if is_path(edges):
@@ -250,7 +254,7 @@ def read_input(
         if len(given) == 1 and is_matrix_file(path := os.fspath(given[0])):
             frame = matrix_file_frame(path, options, new_nodes=new_nodes)
             return replace(_in_memory(frame, options), given=(path,), files=(path,))
-        return EdgeFiles(tuple(given), find_files(given), options)
+        return EdgeFiles(tuple(given), find_files(given, storage), options)
     found = _as_frame(edges, options, new_nodes=new_nodes)
     if isinstance(found, Frame):
         return _in_memory(found, options)

@@ -13,8 +13,8 @@ import numpy as np
 from figrl.errors import BadInputError
 from figrl.ingestion.frames import Frame
 from figrl.ingestion.networks import matrix_frame
+from figrl.ingestion.opening import open_bytes
 from figrl.ingestion.options import IngestOptions
-from figrl.ingestion.sniff import open_bytes
 
 _HOW = {
     ".mtx": "Write it with scipy.io.mmwrite; a list of pairs without a size in its first line is "

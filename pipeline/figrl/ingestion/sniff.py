@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
-from typing import BinaryIO, cast
 
 import pyarrow as pa
 
@@ -14,17 +12,8 @@ from figrl.ingestion.options import IngestOptions
 from figrl.ingestion.texts import is_number
 from figrl.store.ids import IdKind, string_buffers
 
-HEAD_BYTES = 64 << 10
-
 MAX_LINE_BYTES = 1 << 20
 """A longer line is no edge, and would be held in memory as a whole."""
-
-
-def open_bytes(path: str) -> BinaryIO:
-    """Open a file, decompressing it on the fly if it is gzipped."""
-    if path.endswith(".gz"):
-        return cast("BinaryIO", pa.input_stream(path, compression="gzip"))
-    return Path(path).open("rb")
 
 
 def guess_id_kind(ids: Sequence[str], options: IngestOptions) -> IdKind:

@@ -19,19 +19,21 @@ from pydantic.fields import FieldInfo
 
 from figrl.config import Model, Options, read_yaml, section_model
 from figrl.errors import BadInputError, ConfigError
+from figrl.ingestion.listing import find_files, in_order
+from figrl.ingestion.opening import AnyFile
 from figrl.ingestion.options import IngestOptions
-from figrl.ingestion.sources import find_files
 from figrl.learn.spec import EmbedOptions
 from figrl.nightly.gates import Gates
 from figrl.serve.publish import KeepRuns
 from figrl.settings import with_settings
-from figrl.store.places import local_path
+from figrl.store.access import Entries, Storage, checked
+from figrl.store.places import local_path, remote_url
 
 
 class Source(Options):
     """Files of edges."""
 
-    path: str = Field(description="A file, a folder, or a glob pattern.")
+    path: str = Field(description="A file, a folder, a glob pattern, or a URL of one.")
     include: tuple[str, ...] = Field(
         ("*",), description="Patterns of names or paths; a file has to match one of them."
     )
@@ -80,6 +82,18 @@ class ReindexConfig(Options):
         None, description="Memory that each worker process may use, such as 2GB."
     )
 
+    storage: Entries = Field(
+        default_factory=dict,
+        examples=[{}],
+        description="How URLs of sources are reached: by scheme (s3) or beginning (s3://bucket), "
+        "keys such as endpoint, region and anonymous.",
+    )
+
+    @field_validator("storage")
+    @classmethod
+    def _for_places(cls, value: Entries) -> Entries:
+        return checked(value)
+
     @field_validator("sources", mode="before")
     @classmethod
     def _accept_paths(cls, value: Any) -> Any:
@@ -100,9 +114,7 @@ def read_reindex_config(path: str | Path) -> ReindexConfig:
         )
     options = {name: _completed(getattr(config, name)) for name in ("ingest", "embed")}
     folder = file.absolute().parent
-    sources = (
-        s.model_copy(update={"path": str(folder / local_path(s.path))}) for s in config.sources
-    )
+    sources = (s.model_copy(update={"path": _source(folder, s.path)}) for s in config.sources)
     paths: dict[str, Any] = {
         "store": str(folder / local_path(config.store)),
         "sources": tuple(sources),
@@ -110,6 +122,10 @@ def read_reindex_config(path: str | Path) -> ReindexConfig:
     if config.metrics is not None:
         paths["metrics"] = str(folder / local_path(config.metrics))
     return config.model_copy(update=paths | options)
+
+
+def _source(folder: Path, given: str) -> str:
+    return remote_url(given) or str(folder / local_path(given))
 
 
 def _completed(options: Model) -> Model:
@@ -157,23 +173,28 @@ def _entry(name: str, field: FieldInfo) -> list[str]:
     return yaml.safe_dump({name: value}, sort_keys=False).splitlines()
 
 
-def source_files(config: ReindexConfig) -> list[str]:
-    """Files that a configuration selects, in a fixed order."""
-    found: set[str] = set()
+def source_files(config: ReindexConfig, storage: Storage | None = None) -> list[AnyFile]:
+    """Files that a configuration selects, in a fixed order.
+
+    `storage`: how URLs are reached where the configuration does not say it.
+    """
+    reached = Storage.of(config.storage).over(storage or Storage())
+    found: list[AnyFile] = []
     for source in config.sources:
-        if not glob.has_magic(source.path) and not Path(source.path).exists():
+        is_local = remote_url(source.path) is None
+        if is_local and not glob.has_magic(source.path) and not Path(source.path).exists():
             raise BadInputError(
                 f"{source.path}: it does not exist (is its disk mounted?). Correct sources.path, "
                 "or make it."
             )
-        files = find_files(source.path, chosen=partial(_is_selected, source=source))
+        files = find_files(source.path, reached, chosen=partial(_is_selected, source=source))
         if not files:
             raise BadInputError(
                 f"{source.path}: none of its files matches include {list(source.include)} and "
                 f"exclude {list(source.exclude)}."
             )
-        found.update(files)
-    files = sorted(found)
+        found += files
+    files = in_order(found)
     return files if config.window is None else _within(files, config.window)
 
 
@@ -184,12 +205,12 @@ def _is_selected(file: str, source: Source) -> bool:
     return matches(source.include) and not matches(source.exclude)
 
 
-def _within(files: Sequence[str], window: Window) -> list[str]:
+def _within(files: Sequence[AnyFile], window: Window) -> list[AnyFile]:
     """Files of the last days; a file outside of all partitions is an error, not left out."""
     pattern = re.compile(rf"(?:^|/){re.escape(window.partition)}=(\d{{4}}-\d{{2}}-\d{{2}})(?:/|$)")
-    days: dict[str, date] = {}
+    days: dict[AnyFile, date] = {}
     for file in files:
-        hit = pattern.search(file)
+        hit = pattern.search(str(file))
         try:
             days[file] = date.fromisoformat(hit.group(1) if hit else "")
         except ValueError as error:

@@ -155,12 +155,13 @@ class _Night:
         options, publisher = self.config.ingest, self.publisher
         if published is not None:
             _check_kind(options.kind, published)
-        sources = inspect_files(publisher.client, source_files(self.config), options)
+        files = source_files(self.config, publisher.session.storage)
+        sources = inspect_files(publisher.client, files, options)
         for source in sources:
             # Whether ids in text are integers is only known when all of it is read.
             certain = source.typed or source.id_kind == "string"
             if certain and not source.empty:
-                _check_id_kind(source.path, source.id_kind, published)
+                _check_id_kind(source.name, source.id_kind, published)
         given = publisher.client, self.paths, sources, options, publisher.session
         version, _ = ingest_graph(*given)
         graph = open_graph(self.paths, version)

@@ -19,6 +19,7 @@ from figrl.errors import BadInputError, ConfigError, ResourceError
 from figrl.ingestion.build import build_graph
 from figrl.ingestion.ingest import ingest_identity
 from figrl.ingestion.inputs import Edges, inspect_files, read_input
+from figrl.ingestion.opening import AnyFile
 from figrl.ingestion.options import IngestOptions, ReadOptions
 from figrl.ingestion.sources import SourceFile
 from figrl.learn.spec import EmbedSpec
@@ -82,7 +83,7 @@ def run_fold_in(
     started = time.perf_counter()
     embedding = open_store(store).embedding(run)
     job = FoldIn(embedding, config).with_side()
-    given = read_input(edges, job.reading, new_nodes=True)
+    given = read_input(edges, job.reading, session.storage, new_nodes=True)
     out = check_output(out, store=store, inputs=[*given.given, *given.files])
     rejected = quarantine_of(out, given.files)
     with output_locked(out, "fold-in", overwrite=overwrite) as place, session.open() as client:
@@ -178,7 +179,7 @@ class FoldIn:
                 f"{human_bytes(available.limit_bytes)}. {available.remedy()}"
             )
 
-    def inspect(self, client: distributed.Client, files: Sequence[str]) -> list[SourceFile]:
+    def inspect(self, client: distributed.Client, files: Sequence[AnyFile]) -> list[SourceFile]:
         """Sniff files of new edges; their ids have to be of the graph's kind."""
         sources = inspect_files(client, files, self.reading)
         self.check_ids(sources)

@@ -13,6 +13,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
+from typing import TypeAlias
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -22,7 +23,8 @@ from figrl.store import files
 from figrl.store.layout import PathLike
 from figrl.store.leftovers import delete_left_beside
 from figrl.store.lock import Lock, describe_owner, locked, owner_of
-from figrl.store.places import local_path
+from figrl.store.objects import RemoteFile
+from figrl.store.places import local_path, remote_url
 
 _MARK = b"figrl"
 """Key of the metadata by which a Parquet file is known as one that figrl wrote."""
@@ -30,6 +32,9 @@ _MARK = b"figrl"
 _PART_NAME = re.compile(r"part-\d{6,}\.parquet")
 
 _TRIES = 20
+
+Input: TypeAlias = PathLike | RemoteFile
+"""A file that is read, or what stands for files."""
 
 
 def marked(schema: pa.Schema, content: str) -> pa.Schema:
@@ -47,7 +52,7 @@ def is_one_file(out: Path) -> bool:
     return out.suffix.lower() == ".parquet"
 
 
-def check_output(out: PathLike, *, store: PathLike, inputs: Iterable[PathLike] = ()) -> Path:
+def check_output(out: PathLike, *, store: PathLike, inputs: Iterable[Input] = ()) -> Path:
     """Resolve the path of an output; refuse a format that is not written, the store and inputs.
 
     `inputs`: files, folders and glob patterns, as the user gave them and as they were found.
@@ -61,7 +66,7 @@ def check_output(out: PathLike, *, store: PathLike, inputs: Iterable[PathLike] =
             "in .parquet for one file, or a name without an ending for a folder of files."
         )
     _check_apart(out, path, "the store", local_path(store).resolve())
-    for given in inputs:
+    for given in _local(inputs):
         source = local_path(given)
         _check_apart(out, path, "the input", source.resolve())
         if fnmatch(path.name, source.name) and source.resolve().parent == path.parent:
@@ -73,6 +78,13 @@ def check_output(out: PathLike, *, store: PathLike, inputs: Iterable[PathLike] =
         if parent.exists() and not parent.is_dir():
             raise ConfigError(f"--out {out} cannot be made: {parent} is a file. Give another.")
     return path
+
+
+def _local(inputs: Iterable[Input]) -> Iterator[PathLike]:
+    """Inputs that lie on a file system, where outputs do."""
+    for given in inputs:
+        if not isinstance(given, RemoteFile) and remote_url(given) is None:
+            yield given
 
 
 def _check_apart(given: PathLike, out: Path, what: str, other: Path) -> None:
@@ -89,10 +101,10 @@ def _check_apart(given: PathLike, out: Path, what: str, other: Path) -> None:
     )
 
 
-def quarantine_of(out: Path, inputs: Iterable[PathLike]) -> Path:
+def quarantine_of(out: Path, inputs: Iterable[Input]) -> Path:
     """Folder beside an output for rows that are rejected; it may be replaced."""
     path = out.with_name(out.name + ".quarantine")
-    for given in inputs:
+    for given in _local(inputs):
         if local_path(given).resolve().is_relative_to(path):
             raise ConfigError(
                 f"{path}, for rejected rows, holds the input {given}. Give another --out, or move "

@@ -16,7 +16,8 @@ from figrl.engine.runner import ClusterRunner, map_on_workers
 from figrl.engine.session import Session
 from figrl.engine.stage import Memory, Stage, Stages, Stats, numbered
 from figrl.errors import ConfigError
-from figrl.ingestion.sources import find_files
+from figrl.ingestion.listing import find_files
+from figrl.ingestion.opening import save_as
 from figrl.serve.embedding import Embedding, open_store
 from figrl.serve.fold_blocks import BLOCK_ROWS
 from figrl.serve.fold_in import FoldIn, FoldInOptions, keep_quarantine
@@ -26,6 +27,7 @@ from figrl.store import files
 from figrl.store.ids import range_path, write_ids
 from figrl.store.layout import PathLike, StorePaths, existing_store, write_manifest
 from figrl.store.lease import not_in_use
+from figrl.store.objects import RemoteFile
 
 
 def run_fold_publish(
@@ -34,7 +36,7 @@ def run_fold_publish(
     """Fold in new nodes, serve them with the published run, and return a report."""
     started = time.perf_counter()
     paths = existing_store(store)
-    incoming = find_files(edges)
+    incoming = find_files(edges, session.storage)
     if config.known == "recompute":
         raise ConfigError(
             "--publish adds nodes that are new; vectors of known ones are learnt again by the next "
@@ -75,7 +77,7 @@ def refresh_overlay(
     embedding: Embedding,
     config: FoldInOptions,
     session: Session,
-    more: Sequence[str | Path],
+    more: Sequence[str | Path | RemoteFile],
 ) -> dict[str, Any]:
     """Fold in all edges that are kept with a run, and those of more files, unless that was done.
 
@@ -113,17 +115,30 @@ def refresh_overlay(
 
 
 def _copy_new_files(
-    client: distributed.Client, given: Sequence[str | Path], embedding: Embedding, folder: Path
+    client: distributed.Client,
+    given: Sequence[str | Path | RemoteFile],
+    embedding: Embedding,
+    folder: Path,
 ) -> list[Path]:
     """Copy files of edges to a folder, but those that are kept with the run already."""
     files.delete(folder)
-    map_on_workers(client, copy_file, [(Path(file), folder) for file in given])
+    map_on_workers(client, copy_file, [(_as_path(file), folder) for file in given])
     kept = {path.name.partition("-")[0] for path in kept_edges(embedding.path)}
     return [path for path in files.list_prefix(folder) if path.name.partition("-")[0] not in kept]
 
 
-def copy_file(path: Path, folder: Path) -> None:
+def _as_path(file: str | Path | RemoteFile) -> Path | RemoteFile:
+    return file if isinstance(file, RemoteFile) else Path(file)
+
+
+def copy_file(path: Path | RemoteFile, folder: Path) -> None:
     """Copy a file; its new name begins with a digest, so that the same edges never count twice."""
+    if isinstance(path, RemoteFile):
+        _, _, name = str(path).rpartition("/")
+        copy = folder / f"copy-{files.digest(str(path))}"
+        save_as(path, copy)
+        files.move(copy, folder / f"{files.file_digest(copy)[:16]}-{name}")
+        return
     content = files.file_digest(path)[:16]
     # A file that was kept with another run has its digest in its name already.
     files.copy(path, folder / f"{content}-{path.name.removeprefix(f'{content}-')}")

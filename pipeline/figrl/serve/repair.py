@@ -19,6 +19,7 @@ from figrl.errors import BadInputError, DamagedError, FigrlError
 from figrl.ingestion.build import build_graph
 from figrl.ingestion.ingest import ingest_identity
 from figrl.ingestion.inputs import inspect_files
+from figrl.ingestion.listing import known_files
 from figrl.ingestion.options import IngestOptions
 from figrl.learn.plan import plan_embedding
 from figrl.learn.spec import EmbedOptions
@@ -138,7 +139,8 @@ def _repair_graph(repair: _Repair, name: str, every: list[Finding]) -> None:
         raise BadInputError(
             f"its edges were no file, but {manifest['sources'][0]}: ingest them again"
         )
-    sources = inspect_files(repair.client, manifest["sources"], options)
+    known = known_files(manifest["sources"], repair.session.storage)
+    sources = inspect_files(repair.client, known, options)
     if files.digest(ingest_identity(sources, options)) != name:
         raise BadInputError("its edge files have changed since: figrl ingest makes another graph")
     scratch = repair.scratch(name)

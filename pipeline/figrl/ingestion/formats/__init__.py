@@ -16,16 +16,19 @@ import pyarrow as pa
 from figrl.errors import BadInputError, ConfigError
 from figrl.ingestion.format import Format, Piece, RawBatch
 from figrl.ingestion.formats import csv, jsonl, parquet, text
+from figrl.ingestion.opening import AnyFile
+from figrl.store.objects import RemoteFile
 
 FORMATS = (parquet.FORMAT, csv.FORMAT, text.FORMAT, jsonl.FORMAT)
 _BY_SUFFIX = {suffix: known for known in FORMATS for suffix in known.suffixes}
 SUFFIXES = ", ".join(sorted(_BY_SUFFIX))
 
+MATRICES = (".mtx", ".npz")
 _TABLE = "Read it with pandas, and write Parquet: frame.to_parquet('edges.parquet')."
 _GRAPH = "Read it with networkx, and give the graph to figrl.ingest in Python."
 _UNPACK = "Unpack it first, or compress it as .gz instead."
 _HINTS = {
-    **dict.fromkeys((".mtx", ".npz"), "A matrix is read alone: give that one file as EDGES."),
+    **dict.fromkeys(MATRICES, "A matrix is read alone: give that one file as EDGES."),
     ".npy": "Give the array to figrl.ingest in Python: figrl.ingest(numpy.load(FILE)).",
     ".json": "Give JSON with one object a line, in a file that ends in .jsonl.",
     **dict.fromkeys((".xlsx", ".feather", ".arrow", ".orc"), _TABLE),
@@ -35,16 +38,24 @@ _HINTS = {
 """What to do with files of other formats."""
 
 
-def format_of(path: str) -> Format:
+def format_of(path: AnyFile) -> Format:
     """Format of a file, by its ending."""
-    suffix = Path(path.removesuffix(".gz")).suffix.lower()
+    name = Path(str(path)).name
+    suffix = Path(name.removesuffix(".gz")).suffix.lower()
     if suffix not in _BY_SUFFIX:
         remedy = _HINTS.get(suffix, "Rename the file, or name a glob pattern that leaves it out.")
+        if isinstance(path, RemoteFile) and suffix in MATRICES:
+            remedy = "A matrix is read from a local file: copy it first."
         raise BadInputError(
-            f"{path}: files that end in '{suffix or Path(path).name}' are not read. Known: "
+            f"{path}: files that end in '{suffix or name}' are not read. Known: "
             f"{SUFFIXES}, of which text, CSV and JSON may be gzipped (.gz); .mtx and .npz. {remedy}"
         )
     return _BY_SUFFIX[suffix]
+
+
+def has_known_ending(name: str) -> bool:
+    """Whether a name ends as those of files that are read."""
+    return Path(name.removesuffix(".gz")).suffix.lower() in _BY_SUFFIX
 
 
 def read_piece(piece: Piece) -> Iterator[RawBatch]:
@@ -55,7 +66,7 @@ def read_piece(piece: Piece) -> Iterator[RawBatch]:
 
 
 @contextmanager
-def readable(path: str, known: Format) -> Iterator[None]:
+def readable(path: AnyFile, known: Format) -> Iterator[None]:
     """Turn errors of reading into one that names the file and its format."""
     try:
         yield

@@ -21,14 +21,13 @@ from figrl.errors import BadInputError, ConfigError
 from figrl.ingestion.columns import Column, Table, is_known, is_weight
 from figrl.ingestion.format import Format, Head, Malformed, Piece, RawBatch, SourceFile, edge_batch
 from figrl.ingestion.formats.fields import Fields
+from figrl.ingestion.opening import HEAD_BYTES, AnyFile, open_bytes
 from figrl.ingestion.options import IngestOptions
 from figrl.ingestion.sniff import (
-    HEAD_BYTES,
     MAX_LINE_BYTES,
     column_of,
     guess_id_kind,
     is_distinct,
-    open_bytes,
 )
 from figrl.ingestion.texts import is_number
 
@@ -41,7 +40,7 @@ _BLANKS = " \t\r\n"
 """Of which an empty line may consist; other white space is text."""
 
 
-def sniff(path: str, options: IngestOptions) -> Head:
+def sniff(path: AnyFile, options: IngestOptions) -> Head:
     """Read the first rows; the first of them is a header unless it looks like an edge."""
     rows = _first_rows(path)
     header, told = _has_header(path, rows, options)
@@ -50,7 +49,9 @@ def sniff(path: str, options: IngestOptions) -> Head:
     values = dict(zip(names, zip(*data, strict=True), strict=True)) if data else {}
     columns = [column_of(name, values.get(name, ())) for name in names]
     by_name = {column.name: column for column in columns}
-    table = Table(path, columns, options, header, lambda name: is_distinct(values.get(name, ())))
+    table = Table(
+        str(path), columns, options, header, lambda name: is_distinct(values.get(name, ()))
+    )
     chosen = table.choose()
     _refuse_floats(path, [by_name[name] for name in chosen.ends], options)
     weight = chosen.weight
@@ -67,7 +68,7 @@ def sniff(path: str, options: IngestOptions) -> Head:
     )
 
 
-def _refuse_floats(path: str, ends: Sequence[Column], options: IngestOptions) -> None:
+def _refuse_floats(path: AnyFile, ends: Sequence[Column], options: IngestOptions) -> None:
     for column in ends:
         if column.holds == "float" and options.ids == "auto":
             raise BadInputError(
@@ -77,9 +78,9 @@ def _refuse_floats(path: str, ends: Sequence[Column], options: IngestOptions) ->
             )
 
 
-def _delimiter(path: str) -> str:
+def _delimiter(path: AnyFile) -> str:
     """A tab in .tsv; in .csv a comma, or what the first line has in its place."""
-    if Path(path.removesuffix(".gz")).suffix.lower() == ".tsv":
+    if Path(str(path).removesuffix(".gz")).suffix.lower() == ".tsv":
         return "\t"
     with open_bytes(path) as stream:
         lines = _LINE_END.split(_QUOTED.sub(b"", stream.read(HEAD_BYTES)))
@@ -89,7 +90,7 @@ def _delimiter(path: str) -> str:
 
 
 def _has_header(
-    path: str, rows: Sequence[Sequence[str]], options: IngestOptions
+    path: AnyFile, rows: Sequence[Sequence[str]], options: IngestOptions
 ) -> tuple[bool, Sequence[str]]:
     """Whether the first row holds names, and what the user is told if that is a guess."""
     first = rows[0]
@@ -110,7 +111,7 @@ def _has_header(
     return _guess_header(path, rows)
 
 
-def _guess_header(path: str, rows: Sequence[Sequence[str]]) -> tuple[bool, Sequence[str]]:
+def _guess_header(path: AnyFile, rows: Sequence[Sequence[str]]) -> tuple[bool, Sequence[str]]:
     """Whether a first row of words holds names; where it may hold an edge, the user is told."""
     shown = f"The first line of {path} ({', '.join(rows[0])})"
     known = any(map(is_known, rows[0]))
@@ -134,11 +135,11 @@ def _guess_header(path: str, rows: Sequence[Sequence[str]]) -> tuple[bool, Seque
     return True, ()
 
 
-def _first_rows(path: str) -> list[list[str]]:
+def _first_rows(path: AnyFile) -> list[list[str]]:
     """Rows that have as many values as the first."""
     delimiter = _delimiter(path)
     with open_bytes(path) as stream:
-        fields = Fields(path, stream, delimiter)
+        fields = Fields(str(path), stream, delimiter)
         head = fields.read(HEAD_BYTES)
         if len(head) == HEAD_BYTES and not _LINE_END.search(head):
             head += fields.read(MAX_LINE_BYTES)
@@ -177,7 +178,7 @@ def read(piece: Piece) -> Iterator[RawBatch]:
     delimiter = _delimiter(file.path)
     with open_bytes(file.path) as stream:
         reader = pa.csv.open_csv(
-            pa.PythonFile(Fields(file.path, stream, delimiter), mode="r"),
+            pa.PythonFile(Fields(str(file.path), stream, delimiter), mode="r"),
             # Only without threads does the parser know the number of a row.
             read_options=pa.csv.ReadOptions(
                 block_size=_BLOCK_BYTES, use_threads=False, autogenerate_column_names=not file.named

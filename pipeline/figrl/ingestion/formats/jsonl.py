@@ -17,8 +17,8 @@ from figrl.errors import BadInputError
 from figrl.ingestion.format import Format, Head, Malformed, Piece, RawBatch, SourceFile, edge_batch
 from figrl.ingestion.formats import text
 from figrl.ingestion.formats.parquet import sniff_schema
+from figrl.ingestion.opening import END, HEAD_BYTES, AnyFile
 from figrl.ingestion.options import IngestOptions
-from figrl.ingestion.sniff import HEAD_BYTES
 
 _SAMPLE_ROWS = 200
 _INT64 = 1 << 63
@@ -26,7 +26,7 @@ _INT64 = 1 << 63
 _KINDS = {int: "an integer", float: "a number", str: "a string", bool: "true or false"}
 
 
-def sniff(path: str, options: IngestOptions) -> Head:
+def sniff(path: AnyFile, options: IngestOptions) -> Head:
     """Take columns and their types from the first objects."""
     table = _sample(path)
 
@@ -34,14 +34,14 @@ def sniff(path: str, options: IngestOptions) -> Head:
         values = table[name]
         return bool(values.null_count == 0 and len(values.unique()) == len(values))
 
-    return sniff_schema(path, table.schema, options, distinct)
+    return sniff_schema(str(path), table.schema, options, distinct)
 
 
-def _sample(path: str) -> pa.Table:
+def _sample(path: AnyFile) -> pa.Table:
     """The first objects of a file."""
     lines = (
         (number, line)
-        for block in text.whole_lines(path, 0, text.END, HEAD_BYTES)
+        for block in text.whole_lines(path, 0, END, HEAD_BYTES)
         for number, line in enumerate(block.split(b"\n"), 1)
         if line.strip()
     )
@@ -85,7 +85,7 @@ def read(piece: Piece) -> Iterator[RawBatch]:
     file = piece.file
     before = cache(lambda: text.lines_before(piece))
     schema = _schema(file)
-    stop = text.END if file.compressed else piece.stop
+    stop = END if file.compressed else piece.stop
     line = 0
     for block in text.whole_lines(file.path, piece.start, stop, text.BLOCK_BYTES):
         lines = block.split(b"\n")

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 from figrl.errors import BadInputError
 from figrl.ingestion.columns import Column, Table
 from figrl.ingestion.format import BATCH_ROWS, Format, Head, Piece, RawBatch, SourceFile, edge_batch
+from figrl.ingestion.opening import AnyFile, open_parquet
 from figrl.ingestion.options import IngestOptions
 from figrl.ingestion.texts import first_invalid
 from figrl.store.ids import IdKind
@@ -21,11 +22,11 @@ _STRINGS = (pa.string(), pa.large_string(), pa.string_view())
 _SAMPLE_ROWS = 200
 
 
-def sniff(path: str, options: IngestOptions) -> Head:
+def sniff(path: AnyFile, options: IngestOptions) -> Head:
     """Read the footer."""
-    with pq.ParquetFile(path) as file:
+    with open_parquet(path) as file:
         distinct, parts = partial(_is_distinct, file), file.num_row_groups
-        return sniff_schema(path, file.schema_arrow, options, distinct, parts=parts)
+        return sniff_schema(str(path), file.schema_arrow, options, distinct, parts=parts)
 
 
 def sniff_schema(
@@ -128,9 +129,9 @@ def split(file: SourceFile) -> list[int]:
 def read(piece: Piece) -> Iterator[RawBatch]:
     """Read row groups from `piece.start` up to `piece.stop`."""
     names = list(piece.file.columns)
-    with pq.ParquetFile(piece.file.path) as file:
+    groups = list(range(piece.start, piece.stop))
+    with open_parquet(piece.file.path, names, groups) as file:
         before = sum(file.metadata.row_group(i).num_rows for i in range(piece.start))
-        groups = list(range(piece.start, piece.stop))
         for batch in file.iter_batches(
             batch_size=BATCH_ROWS, row_groups=groups, columns=names, use_threads=False
         ):

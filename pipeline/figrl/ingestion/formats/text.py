@@ -7,7 +7,6 @@ from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -17,15 +16,14 @@ from figrl.errors import BadInputError
 from figrl.ingestion.columns import Table, are_ends
 from figrl.ingestion.format import Format, Head, Malformed, Piece, RawBatch, SourceFile, edge_batch
 from figrl.ingestion.kernels import copy_tokens, split_lines
+from figrl.ingestion.opening import END, HEAD_BYTES, AnyFile, open_bytes
 from figrl.ingestion.options import IngestOptions
 from figrl.ingestion.sniff import (
-    HEAD_BYTES,
     MAX_LINE_BYTES,
     all_integers,
     column_of,
     guess_id_kind,
     is_distinct,
-    open_bytes,
 )
 from figrl.ingestion.texts import first_invalid, is_number
 from figrl.store.ids import strings_from_buffers
@@ -33,14 +31,13 @@ from figrl.units import human_bytes
 
 _PIECE_BYTES = 32 << 20
 BLOCK_BYTES = 4 << 20
-END = 1 << 62
 _CONTROLS = bytes([*range(1, 9), *range(14, 32)])
 """Bytes below the blank that are no white space, but for NUL."""
 
 _LONE_CR = re.compile(rb"\r[^\r\n]")
 
 
-def sniff(path: str, options: IngestOptions) -> Head:
+def sniff(path: AnyFile, options: IngestOptions) -> Head:
     """Read the first rows, however many comments precede them."""
     weight = options.weight_column
     if options.source or options.target or options.time or weight not in (None, "3"):
@@ -63,7 +60,7 @@ def sniff(path: str, options: IngestOptions) -> Head:
         values = {name: [row[i] for row in rows if len(row) > i] for i, name in enumerate(numbers)}
         columns = [column_of(name, values[name]) for name in numbers]
         # Asks where the third column may be a weight, or the first an index.
-        Table(path, columns, options, False, lambda name: is_distinct(values[name])).choose()
+        Table(str(path), columns, options, False, lambda name: is_distinct(values[name])).choose()
     used = 2 if weight is None else 3
     return Head(
         id_kind=guess_id_kind([token for row in rows for token in row[:2]], options),
@@ -74,7 +71,7 @@ def sniff(path: str, options: IngestOptions) -> Head:
     )
 
 
-def _refuse_names(path: str, rows: Sequence[Sequence[str]], options: IngestOptions) -> None:
+def _refuse_names(path: AnyFile, rows: Sequence[Sequence[str]], options: IngestOptions) -> None:
     """Ask where the first line holds names, which would be read as an edge."""
     first, others = rows[0][:2], [token for row in rows[1:] for token in row[:2]]
     alone = options.ids == "auto" and others and all_integers(others)
@@ -86,7 +83,7 @@ def _refuse_names(path: str, rows: Sequence[Sequence[str]], options: IngestOptio
         )
 
 
-def check_text(path: str, block: bytes, rows_before: Callable[[], int] = int) -> bytes:
+def check_text(path: AnyFile, block: bytes, rows_before: Callable[[], int] = int) -> bytes:
     """Refuse what would be read as other lines and columns than it was written as."""
     problems = {}
     if (nul := block.find(b"\0")) >= 0:
@@ -142,9 +139,9 @@ def read(piece: Piece) -> Iterator[RawBatch]:
         line += lines
 
 
-def whole_lines(path: str, start: int, stop: int, block_bytes: int) -> Iterator[bytes]:
+def whole_lines(path: AnyFile, start: int, stop: int, block_bytes: int) -> Iterator[bytes]:
     """Blocks of whole lines, of the lines that begin between `start` and `stop`."""
-    with open_bytes(path) as stream:
+    with open_bytes(path, until=stop) as stream:
         if start > 0:
             stream.seek(start - 1)
             # If the byte before the piece ends a line, the piece begins with a line.
@@ -174,7 +171,7 @@ def whole_lines(path: str, start: int, stop: int, block_bytes: int) -> Iterator[
             yield rest
 
 
-def _check_lengths(path: str, block: bytes, offset: int) -> None:
+def _check_lengths(path: AnyFile, block: bytes, offset: int) -> None:
     """Refuse lines that are too long; `offset`: where the block begins in the file."""
     half = MAX_LINE_BYTES // 2
     for window in range(0, len(block) - half + 1, half):
@@ -186,7 +183,7 @@ def _check_lengths(path: str, block: bytes, offset: int) -> None:
                 raise _too_long(path, offset + begin)
 
 
-def _too_long(path: str, at: int) -> BadInputError:
+def _too_long(path: AnyFile, at: int) -> BadInputError:
     return BadInputError(
         f"{path}, byte {at}: a line is longer than {human_bytes(MAX_LINE_BYTES)}, so that it is no "
         "edge. Give one edge a line, each line ended by a newline."
@@ -198,7 +195,7 @@ def lines_before(piece: Piece) -> int:
     if piece.start == 0:
         return 0
     lines, left = 0, piece.start - 1
-    with Path(piece.file.path).open("rb") as file:
+    with open_bytes(piece.file.path, until=left) as file:
         while left > 0 and (block := file.read(min(left, BLOCK_BYTES))):
             lines += block.count(b"\n")
             left -= len(block)
