@@ -20,7 +20,7 @@ from figrl.api.graphs import embed_graph, ingest_into, known_graph, store_at
 from figrl.api.progress import showing
 from figrl.api.words import in_python
 from figrl.config import Model, make_options
-from figrl.engine.session import Session
+from figrl.engine.session import Session, check_client
 from figrl.ingestion.inputs import Edges
 from figrl.ingestion.options import IngestOptions
 from figrl.learn.spec import EmbedOptions, Representation
@@ -110,6 +110,7 @@ def ingest(
     {'source': 2, 'target': 2}
     """
     options = _options(IngestOptions, locals())
+    check_client(client)
     with showing(progress, "ingest") as monitor, store_at(store, client) as (place, keep):
         return ingest_into(edges, place, options, Session(client, memory_limit, monitor), keep)
 
@@ -228,6 +229,8 @@ def fold_in(
 ) -> FoldedNodes:
     """Compute vectors of new nodes from their edges to known ones; nothing is learnt again.
 
+    In each edge the new node comes first, and the known one second.
+
     Parameters
     ----------
     store : path, StoreView or Embedding
@@ -264,14 +267,20 @@ def fold_in(
     -------
     FoldedNodes
 
+    Warns
+    -----
+    UserWarning
+        If new nodes have no edge to a known one: their vectors are zeros.
+
     Examples
     --------
     >>> run = figrl.embed([(1, 2), (2, 3), (3, 1), (3, 4)], dim=2)
     >>> new = figrl.fold_in(run, [(9, 1), (9, 2)])
-    >>> new.ids, new.vectors.shape
-    ([9], (1, 2))
+    >>> new.ids, new.vectors.shape, new[9].shape
+    ([9], (1, 2), (2,))
     """
     options = _options(FoldInOptions, locals())
+    check_client(client)
     if isinstance(store, serve.Embedding):
         run, store = run or store.run, store.graph.store
     elif isinstance(store, serve.StoreView):

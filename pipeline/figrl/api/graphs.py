@@ -29,6 +29,8 @@ from figrl.store.places import local_path
 
 def known_graph(graph: Any, store: PathLike | None) -> tuple[Path, Graph] | None:
     """Store and graph of what was given; None if it is edges."""
+    if isinstance(graph, serve.Embedding):
+        raise TypeError("This is learnt already. To learn its graph again give run.graph.")
     if isinstance(graph, Graph):
         place, known = graph.store, graph
     elif isinstance(graph, serve.StoreView):
