@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import uuid
 
 import dask.dataframe as dd
 import networkx as nx
@@ -167,6 +168,10 @@ def test_rows_of_a_bipartite_matrix_are_sources(single):
     assert graph.side_nodes() == {"source": 2, "target": 3}
 
 
+def one_row(value):
+    return pd.DataFrame({"source": [value], "target": [value]})
+
+
 @pytest.mark.parametrize(
     ("edges", "options", "message"),
     [
@@ -180,8 +185,36 @@ def test_rows_of_a_bipartite_matrix_are_sources(single):
         (sp.csr_array([[0, 1], [2, 0]]), {}, r"\(0, 1\) is 1 and \(1, 0\) is 2.*kind='directed'"),
         (sp.csr_array((2, 3)), {}, "not as many rows as columns.*kind='bipartite'"),
         (pd.DataFrame({"a": [1.5], "b": [2]}), {}, "the pandas DataFrame: .*source and target"),
+        (
+            one_row(1.5),
+            {},
+            "is double: it holds floating-point .* cast the column to int64",
+        ),
+        (one_row(None), {}, "'source' is null: it holds no values. Ids .*: write ids into the"),
+        (one_row([1]), {}, r"'source' is list<item: int64>: it holds lists\. .*one id in each row"),
+        (one_row({"a": 1}), {}, "it holds dictionaries. Ids .*: take the id out of each"),
+        (
+            one_row(uuid.UUID(int=1)),
+            {},
+            r"it holds UUIDs\. Ids .*strings, as astype\(str\)",
+        ),
+        (one_row(1).iloc[:0], {}, r"^the pandas DataFrame is empty\. Give at least one edge"),
+        (pd.DataFrame(), {}, "^the pandas DataFrame is empty"),
+        (pa.table(one_row(1)).slice(1), {}, "^the Arrow Table is empty"),
+        (np.empty((0, 2), int), {}, "^the array is empty"),
+        (nx.Graph(), {}, "^the networkx Graph has no edges"),
+        (
+            [(1, 2, {"weight": 3})],
+            {},
+            r"column 3 holds dictionaries, such as {'weight': 3}, .*edges\(data='weight'\)",
+        ),
+        (
+            nx.Graph([(1, 2, {"weight": {"a": 1}})]),
+            {},
+            "'weight' of its edges holds dictionaries, such as {'a': 1}, .* weight='none'",
+        ),
         (pd.DataFrame({"u": [1], "v": [2]}), {"weight": "w"}, r"no column 'w' \(given with weight"),
-        (7, {}, "from a int. Give paths, a frame"),
+        (7, {}, "from an int. Give paths, a frame"),
     ],
 )
 def test_errors_name_what_was_given_and_arguments(edges, options, message):

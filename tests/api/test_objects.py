@@ -7,6 +7,7 @@ import inspect
 import pickle
 import xml.etree.ElementTree as ET
 
+import dask
 import matplotlib as mpl
 import numpy as np
 import pytest
@@ -275,6 +276,54 @@ def test_embed_takes_a_graph_a_store_and_edge_files(single, tmp_path):
         figrl.embed(tmp_path / "nothing")
     with pytest.raises(TypeError, match="a graph, a store or edges"):
         figrl.embed()
+
+
+def test_a_path_at_which_there_is_nothing(tmp_path):
+    with pytest.raises(BadInputError, match=r"The file nosuch\.csv does not exist\. .*looked for"):
+        figrl.embed("nosuch.csv")
+    with pytest.raises(BadInputError, match=r"nothing does not exist: there are neither edges nor"):
+        figrl.embed(tmp_path / "nothing")
+
+
+def test_the_dimensions_of_a_small_graph(single):
+    ring = [(i, (i + 1) % 5) for i in range(5)]
+    told = r"^dim is 128{}, but the graph has 5 nodes\. .* at most 4\.$"
+    with pytest.raises(ConfigError, match=told.format(" by default")):
+        figrl.embed(ring, client=single)
+    with pytest.raises(ConfigError, match=told.format("")):
+        figrl.embed(ring, dim=128, client=single)
+    with (
+        dask.config.set({"figrl.embed.dim": 64}),
+        pytest.raises(ConfigError, match=r"^dim is 64, .* at most 4\. Set by dask\.config: dim"),
+    ):
+        figrl.embed(ring, client=single)
+    with pytest.raises(ConfigError, match=r"^The graph has one node only, and dim has to be below"):
+        figrl.embed([(1, 1)], dim=2, client=single)
+
+
+@pytest.mark.parametrize(
+    ("call", "told"),
+    [
+        (
+            lambda run: figrl.embed(run.graph, kind="directed"),
+            r"'kind'\. .*ingest\(edges, kind=\.\.\.\)",
+        ),
+        (
+            lambda run: figrl.embed(run.graph, dims=2),
+            r"embed\(\) has .* 'dims'\. Did you mean 'dim'\?$",
+        ),
+        (lambda run: figrl.ingest([], wieght=2), "Did you mean 'weight'"),
+        (lambda run: figrl.ingest([], dim=2), r"'dim'\. It belongs to figrl\.embed\."),
+        (lambda run: figrl.fold_in(run, [], degree="x"), "Did you mean 'degrees'"),
+        (lambda run: run.fold_in([], degree="x"), r"fold_in\(\) has no .* Did you mean 'degrees'"),
+        (lambda run: run.neighbors(1, amoung="all"), "Did you mean 'among'"),
+        (lambda run: figrl.neighbors("s", [1], cuont=1), "Did you mean 'count'"),
+        (lambda run: figrl.open_store("s", zzz=1), r"has no argument 'zzz'\. It has: store\."),
+    ],
+)
+def test_misspelt_arguments_are_answered_with_what_was_meant(run, call, told):
+    with pytest.raises(TypeError, match=told):
+        call(run)
 
 
 def test_objects_show_themselves(run, single):

@@ -20,7 +20,7 @@ from figrl.api.graphs import embed_graph, ingest_into, known_graph, store_at
 from figrl.api.progress import showing
 from figrl.api.words import in_python
 from figrl.config import Model, make_options
-from figrl.engine.session import Session, check_client
+from figrl.engine.session import Session
 from figrl.ingestion.inputs import Edges
 from figrl.ingestion.options import IngestOptions
 from figrl.learn.spec import EmbedOptions, Representation
@@ -110,7 +110,6 @@ def ingest(
     {'source': 2, 'target': 2}
     """
     options = _options(IngestOptions, locals())
-    check_client(client)
     with showing(progress, "ingest") as monitor, store_at(store, client) as (place, keep):
         return ingest_into(edges, place, options, Session(client, memory_limit, monitor), keep)
 
@@ -280,7 +279,6 @@ def fold_in(
     ([9], (1, 2), (2,))
     """
     options = _options(FoldInOptions, locals())
-    check_client(client)
     if isinstance(store, serve.Embedding):
         run, store = run or store.run, store.graph.store
     elif isinstance(store, serve.StoreView):

@@ -17,7 +17,7 @@ from figrl.api.folding import FoldedNodes, fold_into
 from figrl.api.plot import plot_vectors
 from figrl.api.progress import showing
 from figrl.api.tables import check_fits, dask_frame, frame_between, table_of, xarray_of
-from figrl.api.words import in_python
+from figrl.api.words import check_arguments, in_python
 from figrl.config import make_options
 from figrl.engine.session import Session
 from figrl.ingestion.inputs import Edges
@@ -200,6 +200,7 @@ class Embedding(serve.Embedding):
         >>> run.fold_in([(9, 1), (9, 2)]).vectors.shape
         (1, 2)
         """
+        check_arguments("fold_in", options, FoldInOptions.model_fields)
         config = make_options(FoldInOptions, dict(options))
         with showing(progress, "fold_in") as monitor:
             session = Session(client, memory_limit, monitor)

@@ -37,9 +37,6 @@ class Session:
     memory_limit: str | int | None = None
     monitor: Monitor = field(default_factory=Silent)
 
-    def __post_init__(self) -> None:
-        check_client(self.client)
-
     def connected(self) -> distributed.Client:
         """The client, which has to be there."""
         if self.client is None:

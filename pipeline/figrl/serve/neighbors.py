@@ -9,7 +9,6 @@ import distributed
 import numpy as np
 import pyarrow as pa
 
-from figrl.engine.session import check_client
 from figrl.errors import ConfigError
 from figrl.serve.embedding import Embedding, open_store
 from figrl.serve.index import search_run
@@ -86,7 +85,7 @@ def find_neighbors(
     client: distributed.Client | None = None,
 ) -> pa.Table:
     """Find the nearest nodes in an open run; see `neighbors`."""
-    _check(embedding, count, None if among == "all" else among, client)
+    _check(embedding, count, None if among == "all" else among)
     own = embedding.rows_of(ids, side)
     queries = embedding.vectors_at(own)
     found = nothing_found(own.size, count + 1)
@@ -125,7 +124,7 @@ def find_nearest(
     Columns as in `neighbors`, with ``query``, the number of the vector, in place of ``id``.
     """
     searched: Side | None = None if among == "all" else among
-    _check(embedding, count, searched, client)
+    _check(embedding, count, searched)
     found = _search(embedding, vectors, count, searched, approximate, client)
     query, place = np.nonzero(found.rows >= 0)
     near = found.rows[query, place]
@@ -139,14 +138,11 @@ def find_nearest(
     return pa.table({name: values for name, values in columns.items() if values is not None})
 
 
-def _check(
-    embedding: Embedding, count: object, among: Side | None, client: distributed.Client | None
-) -> None:
-    """Refuse what cannot be searched for, or with."""
+def _check(embedding: Embedding, count: object, among: Side | None) -> None:
+    """Refuse what cannot be searched for."""
     if not isinstance(count, int | np.integer) or count < 1:
         raise ConfigError(f"--count is {count!r}. It has to be a whole number from 1 on.")
     check_side(embedding.graph, among, "--among")
-    check_client(client)
 
 
 def _searches(
