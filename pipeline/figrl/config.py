@@ -63,7 +63,9 @@ def make_options(model: type[Model], given: dict[str, Any]) -> Model:
         return model(**chosen)
     except ValidationError as error:
         problems = "; ".join(_problem(p, model, option=True) for p in error.errors())
-        raise ConfigError(f"{problems}.") from error
+        raise ConfigError(
+            f"{problems.removesuffix('?')}{'?' if problems[-1] == '?' else '.'}"
+        ) from error
 
 
 def read_yaml(path: Path, model: type[Model], *, what: str, hint: str) -> Model:

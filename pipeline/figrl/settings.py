@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import difflib
 import functools
+import inspect
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, ParamSpec, TypeVar
@@ -111,16 +112,20 @@ def configured(
 ) -> Callable[[Callable[Params, Result]], Callable[Params, Result]]:
     """Decorate a call whose keyword arguments are options: those not given are `settings`.
 
-    An argument counts as given also where it has the value of its default.
+    An argument counts as given also where it has the value of its default. To tell these apart,
+    the call gets None for what is neither given nor set.
     """
 
     def decorate(call: Callable[Params, Result]) -> Callable[Params, Result]:
+        own = inspect.signature(call).parameters
+        options = dict.fromkeys(name for name in model.model_fields if name in own)
+
         @functools.wraps(call)
         def filled(*args: Params.args, **kwargs: Params.kwargs) -> Result:
             chosen = settings(model, {n: v for n, v in kwargs.items() if n in model.model_fields})
-            kwargs.update(chosen)
+            filled_in: dict[str, Any] = {**options, **kwargs, **chosen}
             try:
-                return call(*args, **kwargs)
+                return call(*args, **filled_in)
             except FigrlError as error:
                 told = _with_origin(error, model, chosen)
                 raise told.with_traceback(error.__traceback__) from error.__cause__

@@ -1,10 +1,11 @@
-"""Sizes and durations, as people write and read them."""
+"""Sizes, durations and types, as people write and read them."""
 
 from __future__ import annotations
 
 import html
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from dask.utils import parse_bytes
 
@@ -74,6 +75,20 @@ def human_seconds(seconds: float) -> str:
         return f"{minutes} min {rest:02d} s"
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes:02d} min"
+
+
+def kind_of(value: Any) -> str:
+    """Type of a value with its article.
+
+    Examples
+    --------
+    >>> kind_of(7), kind_of({}), kind_of(None)
+    ('an int', 'a dict', 'None')
+    """
+    name = type(value).__name__
+    if value is None:
+        return "None"
+    return f"{'an' if name[0].lower() in 'aeio' or name == 'ndarray' else 'a'} {name}"
 
 
 def facts_html(caption: str, facts: Mapping[str, str], picture: str = "") -> str:

@@ -7,6 +7,7 @@ import inspect
 import pickle
 import xml.etree.ElementTree as ET
 
+import dask
 import matplotlib as mpl
 import numpy as np
 import pytest
@@ -103,6 +104,98 @@ def test_clusters_colour_a_picture(run, single):
     assert len(run.plot(ax=axes).texts) <= 1
 
 
+def test_values_in_the_order_of_the_ids_colour_a_picture(run, single):
+    labels = run.cluster(3, client=single)
+
+    def drawn(color):
+        return {
+            part.get_label(): len(part.get_offsets()) for part in run.plot(color=color).collections
+        }
+
+    counts = {str(name): count for name, count in labels.value_counts().items()}
+    assert drawn(labels) == drawn(labels.to_numpy()) == drawn(labels.tolist()) == counts
+    axes = run.plot(color=np.linspace(0, 1, run.shape[0]))
+    np.testing.assert_array_equal(axes.collections[0].get_array(), np.linspace(0, 1, run.shape[0]))
+    with pytest.raises(
+        ValueError, match=r"color has 2 values, and the run has \d+ nodes: give one"
+    ):
+        run.plot(color=[1, 2])
+    with pytest.raises(TypeError, match=r"color is a value for each node, .*; not a str\."):
+        run.plot(color="red")
+    with pytest.raises(KeyError, match=r"color has no value for \d+: .*color\.to_numpy\(\)"):
+        run.plot(color=labels.iloc[:5])
+
+
+def test_a_run_is_a_mapping_of_ids_to_vectors(run, monkeypatch):
+    ids = list(run.ids)
+    assert run.shape == run.vectors.shape == np.asarray(run).shape
+    assert ids[3] in run
+    assert np.int64(ids[3]) in run
+    assert [999_999 in run, "x" in run, "3" in run] == [False] * 3
+    monkeypatch.setattr("figrl.serve.embedding._IDS_AT_A_TIME", 7)
+    assert list(run) == ids
+
+
+def test_names_of_nodes_with_sides(single):
+    edges = figrl.ingest([(1, 2), (3, 1), (3, 2)], kind="bipartite", client=single)
+    run = figrl.embed(edges, dim=2, client=single)
+    assert list(run) == [(1, "source"), (3, "source"), (1, "target"), (2, "target")]
+    assert all(node in run for node in run)
+    assert [1 in run, (2, "target") in run, (2, "source") in run] == [True, True, False]
+    told = r"Id 1 is on both sides.* meant: side='source' or side='target'\.$"
+    for call in (lambda: run[1], lambda: run.lookup([1]), lambda: run.neighbors(1)):
+        with pytest.raises(ConfigError, match=told):
+            call()
+
+
+@pytest.mark.parametrize(
+    ("call", "told"),
+    [
+        (lambda run: run[:3], r"takes one id, or \(id, side\), not a slice; rows are run\.vectors"),
+        (lambda run: run[[1, 2]], r"not a list; several are run\.lookup\(\[\.\.\.\]\)"),
+        (lambda run: run[np.arange(2)], "not an ndarray; several"),
+        (lambda run: run[None], "not None; several"),
+        (lambda run: run[1.5], "not a float; several"),
+        (lambda run: [1] in run, "not a list; several"),
+        (lambda run: run.lookup(3), r"ids have to be a sequence; write \[3\] for one\."),
+        (lambda run: run.lookup(np.int64(3)), r"write \[3\] for one"),
+        (lambda run: run.lookup(None), "ids have to be a sequence, such as a list, not None"),
+        (lambda run: run.lookup([None]), r"one of these is missing \(None\)"),
+        (lambda run: run.neighbors(None), "an id, a sequence of ids, or a vector, not None"),
+        (lambda run: run.neighbors([0.1] * 8), r"floating-point numbers.*numpy\.asarray"),
+        (lambda run: run.compare(np.asarray(run)), "compare takes another run, .* not an ndarray"),
+        (lambda run: run.neighbors(1, client="tcp://a:1"), r"distributed\.Client\('tcp://a:1'\)"),
+        (lambda run: figrl.ingest([(1, 2)], client="tcp://a:1"), "has to be a distributed.Client"),
+        (lambda run: figrl.embed([(1, 2)], client=7), "distributed.Client, not an int: give one"),
+        (lambda run: run.fold_in([(1, 2)], client="a:1"), r"not a str: give distributed\.Client"),
+        (lambda run: figrl.fold_in(run, [(1, 2)], client="a:1"), r"distributed\.Client\('a:1'\)"),
+        (lambda run: figrl.embed(run), r"learnt already.*give run\.graph"),
+    ],
+)
+def test_what_is_no_id_and_no_run_is_refused_in_words(run, call, told):
+    with pytest.raises(TypeError, match=told):
+        call(run)
+
+
+@pytest.mark.parametrize("count", [0, -1, 1.5])
+def test_neighbours_are_at_least_one(run, count):
+    told = f"^count is {count}. It has to be a whole number from 1 on"
+    for node in (run.ids[0], run[run.ids[0]]):
+        with pytest.raises(ConfigError, match=told):
+            run.neighbors(node, count)
+    with pytest.raises(ConfigError, match=told):
+        figrl.neighbors(run.graph.store, [run.ids[0]], count=count)
+
+
+def test_ids_of_the_wrong_type_are_not_there(run):
+    with pytest.raises(KeyError, match=r"the ids of this graph are integers: .*1\.5"):
+        run.lookup([1.5])
+    with pytest.raises(KeyError, match="1 of the ids is not in the graph: 999999"):
+        run.lookup([run.ids[0], 999_999])
+    with pytest.raises(KeyError, match="2 of the ids are not in the graph: 999998, 999999"):
+        run.lookup([999_999, 999_998])
+
+
 def test_a_run_compared_with_others(run, single):
     same = run.compare(run)
     assert same.common == len(run.ids)
@@ -128,6 +221,30 @@ def test_new_nodes_without_a_file(run, single):
     del folded
     gc.collect()
     assert not folder.exists()
+
+
+def test_a_new_node_that_nothing_links_to_the_graph_is_a_warning(run, single):
+    known = run.ids[0]
+    told = r"1 of 2 new nodes has no edge to a node of the graph: its vector is zero\. The new node"
+    with pytest.warns(UserWarning, match=told) as warned:
+        folded = run.fold_in([(900, known), (901, 999_999)], client=single)
+    assert warned[0].filename == __file__
+    assert not folded[901].any()
+    with pytest.warns(UserWarning, match=told) as warned:
+        figrl.fold_in(run, [(900, known), (901, 999_999)], client=single)
+    assert warned[0].filename == __file__
+
+
+def test_a_new_node_by_its_id(run, single):
+    folded = run.fold_in([(901, run.ids[0]), (900, run.ids[1])], client=single)
+    np.testing.assert_array_equal(folded[np.int64(901)], folded.vectors[1])
+    assert list(folded) == [900, 901]
+    assert 900 in folded
+    assert [902 in folded, "900" in folded, None in folded] == [False] * 3
+    with pytest.raises(KeyError, match="902 is none of the new nodes"):
+        folded[902]
+    with pytest.raises(TypeError, match="id of one new node, not a slice"):
+        folded[:2]
 
 
 def test_a_temporary_store_lives_as_long_as_what_is_made_of_it(single):
@@ -160,6 +277,54 @@ def test_embed_takes_a_graph_a_store_and_edge_files(single, tmp_path):
         figrl.embed(tmp_path / "nothing")
     with pytest.raises(TypeError, match="a graph, a store or edges"):
         figrl.embed()
+
+
+def test_a_path_at_which_there_is_nothing(tmp_path):
+    with pytest.raises(BadInputError, match=r"The file nosuch\.csv does not exist\. .*looked for"):
+        figrl.embed("nosuch.csv")
+    with pytest.raises(BadInputError, match=r"nothing does not exist: there are neither edges nor"):
+        figrl.embed(tmp_path / "nothing")
+
+
+def test_the_dimensions_of_a_small_graph(single):
+    ring = [(i, (i + 1) % 5) for i in range(5)]
+    told = r"^dim is 128{}, but the graph has 5 nodes\. .* at most 4\.$"
+    with pytest.raises(ConfigError, match=told.format(" by default")):
+        figrl.embed(ring, client=single)
+    with pytest.raises(ConfigError, match=told.format("")):
+        figrl.embed(ring, dim=128, client=single)
+    with (
+        dask.config.set({"figrl.embed.dim": 64}),
+        pytest.raises(ConfigError, match=r"^dim is 64, .* at most 4\. Set by dask\.config: dim"),
+    ):
+        figrl.embed(ring, client=single)
+    with pytest.raises(ConfigError, match=r"^The graph has one node only, and dim has to be below"):
+        figrl.embed([(1, 1)], dim=2, client=single)
+
+
+@pytest.mark.parametrize(
+    ("call", "told"),
+    [
+        (
+            lambda run: figrl.embed(run.graph, kind="directed"),
+            r"'kind'\. .*ingest\(edges, kind=\.\.\.\)",
+        ),
+        (
+            lambda run: figrl.embed(run.graph, dims=2),
+            r"embed\(\) has .* 'dims'\. Did you mean 'dim'\?$",
+        ),
+        (lambda run: figrl.ingest([], wieght=2), "Did you mean 'weight'"),
+        (lambda run: figrl.ingest([], dim=2), r"'dim'\. It belongs to figrl\.embed\."),
+        (lambda run: figrl.fold_in(run, [], degree="x"), "Did you mean 'degrees'"),
+        (lambda run: run.fold_in([], degree="x"), r"fold_in\(\) has no .* Did you mean 'degrees'"),
+        (lambda run: run.neighbors(1, amoung="all"), "Did you mean 'among'"),
+        (lambda run: figrl.neighbors("s", [1], cuont=1), "Did you mean 'count'"),
+        (lambda run: figrl.open_store("s", zzz=1), r"has no argument 'zzz'\. It has: store\."),
+    ],
+)
+def test_misspelt_arguments_are_answered_with_what_was_meant(run, call, told):
+    with pytest.raises(TypeError, match=told):
+        call(run)
 
 
 def test_objects_show_themselves(run, single):

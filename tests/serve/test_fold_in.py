@@ -138,12 +138,10 @@ def test_every_odd_edge_has_an_outcome_and_a_count(client, learnt, tmp_path):
         (903, 903, 1.0),  # a new node with nothing but a self-loop
         (c, a, 1.0),  # a node that is known already
     ]
-    folded = fold_in(
-        store,
-        write_edges(tmp_path / "new.parquet", edges),
-        out=tmp_path / "v.parquet",
-        client=client,
-    )
+    path = write_edges(tmp_path / "new.parquet", edges)
+    told = "3 of 4 new nodes have no edge to a node of the graph: their vectors are zeros, but for"
+    with pytest.warns(UserWarning, match=told):
+        folded = fold_in(store, path, out=tmp_path / "v.parquet", client=client)
     assert folded.counts == {
         "nodes_folded_in": 4,
         "known_nodes_skipped": 1,
@@ -238,13 +236,9 @@ def test_smoothed_vectors_are_passed_on_between_new_nodes(client, tmp_path, monk
     known = [(n, int(rng.integers(0, 240)), float(rng.uniform(0.5, 2))) for n in new[:8]]
     between = [(a, b, float(rng.uniform(0.5, 2))) for a, b in itertools.pairwise(new[:-1])]
     edges = [*known, *between, (new[-1], 9999, 1.0)]
-    folded = fold_in(
-        tmp_path / "store",
-        write_edges(tmp_path / "new.parquet", edges),
-        out=tmp_path / "out.parquet",
-        rounds=rounds,
-        client=client,
-    )
+    path, out = write_edges(tmp_path / "new.parquet", edges), tmp_path / "out.parquet"
+    with pytest.warns(UserWarning, match="5 of 13 new nodes .* but for what new neighbours"):
+        folded = fold_in(tmp_path / "store", path, out=out, rounds=rounds, client=client)
     sources = {a for a, _, _ in edges}
     vectors = {node: np.zeros(6) for node in sources}
     for number in range(rounds):

@@ -229,6 +229,8 @@ def fold_in(
 ) -> FoldedNodes:
     """Compute vectors of new nodes from their edges to known ones; nothing is learnt again.
 
+    In each edge the new node comes first, and the known one second.
+
     Parameters
     ----------
     store : path, StoreView or Embedding
@@ -265,12 +267,17 @@ def fold_in(
     -------
     FoldedNodes
 
+    Warns
+    -----
+    UserWarning
+        If new nodes have no edge to a known one: their vectors are zeros.
+
     Examples
     --------
     >>> run = figrl.embed([(1, 2), (2, 3), (3, 1), (3, 4)], dim=2)
     >>> new = figrl.fold_in(run, [(9, 1), (9, 2)])
-    >>> new.ids, new.vectors.shape
-    ([9], (1, 2))
+    >>> new.ids, new.vectors.shape, new[9].shape
+    ([9], (1, 2), (2,))
     """
     options = _options(FoldInOptions, locals())
     if isinstance(store, serve.Embedding):

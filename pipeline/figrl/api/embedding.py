@@ -17,17 +17,20 @@ from figrl.api.folding import FoldedNodes, fold_into
 from figrl.api.plot import plot_vectors
 from figrl.api.progress import showing
 from figrl.api.tables import check_fits, dask_frame, frame_between, table_of, xarray_of
-from figrl.api.words import in_python
+from figrl.api.words import check_arguments, in_python
 from figrl.config import make_options
 from figrl.engine.session import Session
 from figrl.ingestion.inputs import Edges
 from figrl.serve import embedding as serve
 from figrl.serve.compare import Comparison, compare
 from figrl.serve.fold_in import FoldInOptions
+from figrl.serve.lookup import Ids, is_id
 from figrl.serve.neighbors import Among, find_nearest, find_neighbors
 from figrl.settings import configured
 from figrl.store.layout import PathLike, existing_store
+from figrl.store.matrix import Floats
 from figrl.store.sides import Side
+from figrl.units import kind_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -52,7 +55,8 @@ class Embedding(serve.Embedding):
     """One vector per node of a graph.
 
     ``run.vectors`` is a lazy Dask array, ``run.ids`` are the ids of its rows, and ``run["alice"]``
-    is the vector of a node.
+    is the vector of a node. ``"alice" in run`` says whether there is one, and ``for node in run``
+    goes through their names.
 
     Attributes
     ----------
@@ -104,6 +108,31 @@ class Embedding(serve.Embedding):
         return xarray_of(self)
 
     @in_python
+    def lookup(self, ids: Ids, side: Side | None = None) -> Floats:
+        """Vectors of some nodes, by their ids in any order.
+
+        Parameters
+        ----------
+        ids : sequence of int or str
+        side : "source" or "target", optional
+            Of a bipartite or directed graph; may be left out for ids that only one side has.
+
+        Returns
+        -------
+        float32 array, shape (len(ids), dim)
+
+        Raises
+        ------
+        KeyError
+            If neither the graph nor the overlay has one of the ids.
+        """
+        return super().lookup(ids, side)
+
+    @in_python
+    def __contains__(self, node: Any) -> bool:
+        return super().__contains__(node)
+
+    @in_python
     def neighbors(
         self,
         node: Any,
@@ -145,8 +174,7 @@ class Embedding(serve.Embedding):
                     f"The vector has {vectors.shape[1]} dimensions, those of this run {self.dim}."
                 )
             return find_nearest(self, vectors, **asked).to_pandas()
-        one = isinstance(node, str | int | np.integer)
-        ids = [node] if one else list(node)
+        ids = [node] if is_id(node) else _listed(node)
         return find_neighbors(self, ids, side=side, **asked).to_pandas()
 
     @in_python
@@ -164,12 +192,15 @@ class Embedding(serve.Embedding):
     ) -> FoldedNodes:
         """Compute vectors of new nodes from their edges to known ones; see `figrl.fold_in`.
 
+        In each edge the new node comes first, and the known one second.
+
         Examples
         --------
         >>> run = figrl.embed([(1, 2), (2, 3), (3, 1), (3, 4)], dim=2)
         >>> run.fold_in([(9, 1), (9, 2)]).vectors.shape
         (1, 2)
         """
+        check_arguments("fold_in", options, FoldInOptions.model_fields)
         config = make_options(FoldInOptions, dict(options))
         with showing(progress, "fold_in") as monitor:
             session = Session(client, memory_limit, monitor)
@@ -212,6 +243,11 @@ class Embedding(serve.Embedding):
         The result has ``mean`` and ``quantiles`` of the cosines, and ``moved(10)``, the nodes that
         moved most.
         """
+        if not isinstance(other, serve.Embedding):
+            raise TypeError(
+                f"compare takes another run, such as one of figrl.embed, not {kind_of(other)}. "
+                "Vectors alone do not say whose they are."
+            )
         return compare(self, other)
 
     def plot(
@@ -227,8 +263,9 @@ class Embedding(serve.Embedding):
 
         Parameters
         ----------
-        color : pandas.Series, optional
-            A value for each id, such as ``run.cluster(8)``: nodes of one value have one colour.
+        color : pandas.Series, array or sequence, optional
+            A value for each node, by its id in a series, such as ``run.cluster(8)``, else in the
+            order of ``run.ids``. Nodes of one value have one colour; floats are on a scale.
         labels : bool or list of ids
             Write the ids of all nodes that are drawn, or of these.
         nodes : int
@@ -243,6 +280,21 @@ class Embedding(serve.Embedding):
         matplotlib.axes.Axes
         """
         return plot_vectors(self, color=color, labels=labels, nodes=nodes, seed=seed, ax=ax)
+
+
+def _listed(ids: Any) -> list[Any]:
+    """Ids of which neighbours are asked for."""
+    if not hasattr(ids, "__iter__"):
+        raise TypeError(
+            f"neighbors takes an id, a sequence of ids, or a vector, not {kind_of(ids)}."
+        )
+    listed = list(ids)
+    if any(isinstance(one, float) for one in listed):
+        raise TypeError(
+            "neighbors takes ids, and these are floating-point numbers. A vector is a NumPy array "
+            "of floats: give numpy.asarray(...) of it."
+        )
+    return listed
 
 
 class StoreView(serve.StoreView):

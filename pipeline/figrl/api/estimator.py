@@ -8,22 +8,34 @@ product of sparse matrices.
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
+import dask
 import distributed
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 import scipy.sparse as sp
 from dask.system import CPU_COUNT
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils._set_output import _get_output_config
 from sklearn.utils.validation import check_is_fitted, check_non_negative, validate_data
 
 from figrl.api.calls import embed, ingest
+from figrl.api.matrices import (
+    check_edges,
+    check_form,
+    check_one_type,
+    check_shape,
+    columns_of,
+    is_frame,
+    matrix_of,
+)
+from figrl.engine.security import http_routes
 from figrl.errors import FigrlError
 from figrl.learn.operand import inverse_root
 from figrl.learn.prominence import add_prominence
@@ -127,9 +139,10 @@ class FIGRL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  
         """
         if self.kind not in _KINDS:
             raise ValueError(f"kind={self.kind!r} is none of {', '.join(_KINDS)}.")
+        check_form(X)
         self.ids_ = self.target_ids_ = None
-        if _is_frame(X):
-            X, self.ids_, self.target_ids_ = _matrix_of(X, self.kind)
+        if is_frame(X):
+            X, self.ids_, self.target_ids_ = matrix_of(X, self.kind)
         matrix = self._checked(X, reset=True)
         place = _IN_MEMORY if os.access(_IN_MEMORY, os.W_OK) else None
         try:
@@ -145,14 +158,15 @@ class FIGRL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  
                 )
                 self._keep(run, matrix.shape)
         except FigrlError as error:
-            raise ValueError(str(error)) from error
+            # scikit-learn has a name of its own for the seed.
+            raise ValueError(re.sub(r"\bseed\b", "random_state", str(error))) from error
         return self
 
-    def fit_transform(self, X: Any, y: Any = None) -> Floats:  # noqa: N803
-        """Learn vectors of all nodes, and return those of the rows. See `fit`."""
-        return self.fit(X).embedding_
+    def fit_transform(self, X: Any, y: Any = None) -> Any:  # noqa: N803
+        """Learn vectors of all nodes, and return those of the rows. See `fit` and `transform`."""
+        return self._named(self.fit(X).embedding_, self.ids_)
 
-    def transform(self, X: Any) -> Floats:  # noqa: N803
+    def transform(self, X: Any) -> Any:  # noqa: N803
         """Vectors of new nodes from their edges to known ones; nothing is learnt again.
 
         Parameters
@@ -164,10 +178,14 @@ class FIGRL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  
         Returns
         -------
         float32 array, shape (new nodes, dim)
+            After ``set_output(transform="pandas")`` a frame of pandas; of a frame of edges, its
+            index are the ids.
         """
         check_is_fitted(self)
-        if _is_frame(X):
-            X = self._rows_of(X)
+        check_form(X)
+        ids = None
+        if is_frame(X):
+            X, ids = self._rows_of(X)
         matrix = self._checked(X, reset=False)
         spec, degrees = self._spec, np.asarray(matrix.sum(axis=1), np.float64)
         scale = 1.0 if self.manifest_["smoothing_steps"] else self._scale
@@ -175,7 +193,18 @@ class FIGRL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  
         vectors: Floats = np.ascontiguousarray(weights.astype(np.float32) @ self._basis)
         represent(spec, degrees, vectors)
         add_prominence(spec, degrees, self._mean_degree, vectors)
-        return vectors
+        return self._named(vectors, ids)
+
+    def _named(self, vectors: Floats, ids: npt.NDArray[Any] | None) -> Any:
+        """Vectors in a frame of pandas, if that is asked for and a frame of edges was given.
+
+        scikit-learn itself would name the vectors of nodes by the index of the edges.
+        """
+        if ids is None or _get_output_config("transform", self)["dense"] != "pandas":
+            return vectors
+        import pandas as pd
+
+        return pd.DataFrame(vectors, index=pd.Index(ids, name="id"))
 
     def _options(self) -> dict[str, Any]:
         names = ("dim", "preset", "representation", "width", "depth", "smoothing")
@@ -183,20 +212,22 @@ class FIGRL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  
         given["seed"] = self.random_state
         return {name: value for name, value in given.items() if value is not None}
 
-    def _rows_of(self, frame: Any) -> sp.csr_array:
-        """Edges of new nodes as rows of a matrix."""
+    def _rows_of(self, frame: Any) -> tuple[sp.csr_array, npt.NDArray[Any]]:
+        """Edges of new nodes as rows of a matrix, with the ids of the rows."""
         if self.target_ids_ is None:
             raise ValueError("A matrix was learnt, so transform takes a matrix, not a frame.")
-        sources, targets, weights = _columns_of(frame)
+        sources, targets, weights = columns_of(frame)
+        check_one_type(self.target_ids_, targets, "The ids that were learnt and the targets")
         places = np.searchsorted(self.target_ids_, targets).clip(max=self.target_ids_.size - 1)
-        unknown = self.target_ids_[places] != targets
-        if unknown.any():
+        unknown = targets[self.target_ids_[places] != targets].tolist()
+        if unknown:
             raise ValueError(
-                f"target {targets[unknown][0]!r} is none of the nodes that were learnt. Leave out "
-                "edges to unknown nodes, or use figrl.fold_in, which takes them."
+                f"target {unknown[0]!r} is none of the nodes that were learnt. Leave out edges to "
+                "unknown nodes, or use figrl.fold_in, which takes them."
             )
         new, rows = np.unique(sources, return_inverse=True)
-        return sp.csr_array((weights, (rows, places)), shape=(new.size, self.target_ids_.size))
+        shape = (new.size, self.target_ids_.size)
+        return sp.csr_array((weights, (rows, places)), shape=shape), new
 
     def _checked(self, X: Any, *, reset: bool) -> sp.csr_array:  # noqa: N803
         checked = validate_data(
@@ -209,11 +240,14 @@ class FIGRL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  
         )
         check_non_negative(checked, "FIGRL")
         matrix = sp.csr_array(checked)
-        if reset and self.kind != "bipartite":
-            _check_square(matrix, self.kind)
-            if self.kind == "undirected":
-                # Symmetric but for rounding; halves are exact.
-                matrix = sp.csr_array((matrix + matrix.T) / 2)
+        if not reset:
+            return matrix
+        if self.kind != "bipartite":
+            check_shape(matrix, self.kind, X)
+        check_edges(matrix, self.kind)
+        if self.kind == "undirected":
+            # Symmetric but for rounding; halves are exact.
+            matrix = sp.csr_array((matrix + matrix.T) / 2)
         return matrix
 
     def _keep(self, run: Embedding, shape: tuple[int, int]) -> None:
@@ -259,66 +293,24 @@ class _Rows:
         return found
 
 
-def _check_square(matrix: sp.csr_array, kind: str) -> None:
-    rows, columns = matrix.shape
-    if rows != columns:
-        raise ValueError(
-            f"X has shape {matrix.shape}, but should be a square kernel matrix: nodes by nodes. "
-            "For rows and columns of two kinds give kind='bipartite'."
-        )
-    if kind == "undirected":
-        largest = abs(matrix).max() if matrix.nnz else 0.0
-        if abs(matrix - matrix.T).max() > 1e-6 * largest:
-            raise ValueError(
-                "X is not symmetric. Give kind='directed', or X + X.T for an undirected graph."
-            )
-
-
-def _is_frame(edges: Any) -> bool:
-    """Whether something is a frame of edges, and no matrix in a frame."""
-    return {"source", "target"} <= {str(name) for name in getattr(edges, "columns", ())}
-
-
-def _columns_of(frame: Any) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]]:
-    """Sources, targets and weights of a frame of edges."""
-    table = pa.table(frame)
-    sources, targets = table["source"].to_numpy(), table["target"].to_numpy()
-    weights = table["weight"].to_numpy() if "weight" in table.column_names else None
-    return sources, targets, np.ones(len(sources)) if weights is None else weights
-
-
-def _matrix_of(frame: Any, kind: str) -> tuple[sp.csr_array, npt.NDArray[Any], npt.NDArray[Any]]:
-    """A frame of edges as a matrix, with the ids of its rows and of its columns.
-
-    As in a file of edges, weights of repeated edges are added up; without weights an edge
-    counts once.
-    """
-    sources, targets, weights = _columns_of(frame)
-    if kind == "bipartite":
-        (ids, rows), (others, columns) = (
-            np.unique(side, return_inverse=True) for side in (sources, targets)
-        )
-    else:
-        ids, places = np.unique(np.concatenate([sources, targets]), return_inverse=True)
-        others, (rows, columns) = ids, np.split(places, 2)
-    matrix = sp.csr_array((weights, (rows, columns)), shape=(ids.size, others.size))
-    if kind == "undirected":
-        matrix = matrix + matrix.T
-    if np.all(weights == 1):
-        matrix.data[:] = 1
-    return matrix, ids, others
-
-
 @contextmanager
 def _in_threads(folder: str) -> Iterator[distributed.Client]:
-    """A Dask cluster in threads of this process, which listens to nobody."""
-    with distributed.Client(
-        processes=False,
-        n_workers=1,
-        threads_per_worker=CPU_COUNT,
-        dashboard_address=None,
-        worker_dashboard_address=None,
-        set_as_default=False,
-        local_directory=f"{folder}/dask",
-    ) as client:
+    """A Dask cluster in threads of this process, which listens to nobody else.
+
+    Dask's HTTP servers always listen: on loopback, at a port that is free, and with nothing to
+    serve.
+    """
+    with (
+        dask.config.set(http_routes(pages=False)),
+        distributed.Client(
+            processes=False,
+            n_workers=1,
+            threads_per_worker=CPU_COUNT,
+            dashboard_address="127.0.0.1:0",
+            scheduler_kwargs={"dashboard": False},
+            worker_dashboard_address="127.0.0.1:0",
+            set_as_default=False,
+            local_directory=f"{folder}/dask",
+        ) as client,
+    ):
         yield client

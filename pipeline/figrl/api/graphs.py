@@ -15,7 +15,7 @@ from figrl.api.embedding import Embedding, open_store
 from figrl.api.temporary import TemporaryFolder
 from figrl.api.words import STOPPED_WITHOUT_STORE
 from figrl.engine.session import Session
-from figrl.errors import ConfigError
+from figrl.errors import BadInputError, ConfigError
 from figrl.ingestion.ingest import run_ingest
 from figrl.ingestion.options import IngestOptions
 from figrl.learn.spec import EmbedOptions
@@ -29,6 +29,10 @@ from figrl.store.places import local_path, remote_url
 
 def known_graph(graph: Any, store: PathLike | None) -> tuple[Path, Graph] | None:
     """Store and graph of what was given; None if it is edges."""
+    if isinstance(graph, serve.Embedding):
+        raise TypeError("This is learnt already. To learn its graph again give run.graph.")
+    if isinstance(graph, str | os.PathLike):
+        _check_there(graph)
     if isinstance(graph, Graph):
         place, known = graph.store, graph
     elif isinstance(graph, serve.StoreView):
@@ -44,13 +48,26 @@ def known_graph(graph: Any, store: PathLike | None) -> tuple[Path, Graph] | None
 
 
 def _is_store(path: PathLike) -> bool:
-    """Whether a path is that of a store, or of nothing, and not of edge files."""
+    """Whether a path is that of a store, and not of edge files."""
+    return remote_url(path) is None and exists(local_path(path) / "graph")
+
+
+def _check_there(path: PathLike) -> None:
+    """Refuse a path at which there is nothing; a pattern stands for several."""
     if remote_url(path) is not None:
-        return False
+        return
     place = local_path(path)
-    if exists(place / "graph"):
-        return True
-    return not exists(place) and not any(sign in os.fspath(path) for sign in "*?[")
+    if exists(place) or any(sign in os.fspath(path) for sign in "*?["):
+        return
+    if place.suffix:
+        raise BadInputError(
+            f"The file {os.fspath(path)} does not exist. Correct its path; a relative one is "
+            f"looked for in {Path.cwd()}."
+        )
+    raise BadInputError(
+        f"{os.fspath(path)} does not exist: there are neither edges nor a store. Correct the path, "
+        f"or make a store: figrl ingest EDGES --store {place}"
+    )
 
 
 @contextmanager

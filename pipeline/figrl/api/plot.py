@@ -9,6 +9,7 @@ import numpy as np
 from figrl.serve.embedding import Embedding
 from figrl.serve.pictures import PALETTE
 from figrl.store.matrix import Floats
+from figrl.units import kind_of
 
 _MOST_LABELS = 10
 """Values of a colour that a legend shows."""
@@ -56,9 +57,38 @@ def _values(embedding: Embedding, rows: Any, color: Any) -> Any:
     """Value of each row, by which it is coloured; None without."""
     if color is None:
         return None
+    if hasattr(color, "loc"):
+        return _values_by_name(embedding, rows, color)
+    if isinstance(color, str | bytes | dict) or not hasattr(color, "__len__"):
+        raise TypeError(
+            "color is a value for each node, in a pandas.Series by their ids, or in an array or a "
+            f"list in the order of run.ids; not {kind_of(color)}."
+        )
+    nodes, values = embedding.graph.nodes, np.asarray(color)
+    if values.shape != (nodes,):
+        shown = f"{len(color):,} values" if values.ndim == 1 else f"the shape {values.shape}"
+        raise ValueError(
+            f"color has {shown}, and the run has {nodes:,} nodes: give one value for each, in the "
+            "order of run.ids, or a pandas.Series by their ids."
+        )
+    return values[rows]
+
+
+def _values_by_name(embedding: Embedding, rows: Any, color: Any) -> Any:
+    """Values of a series whose index has the names of the nodes."""
     ids, sides = embedding.ids_at(rows), embedding.sides_at(rows)
     names = ids if sides is None else list(zip(ids, sides, strict=True))
-    return np.asarray(color.loc[names])
+    try:
+        values = np.asarray(color.loc[names])
+    except KeyError as error:
+        missing = next(name for name in names if name not in color.index)
+        raise KeyError(
+            f"color has no value for {missing!r}: its index has to hold the ids of all nodes. Of "
+            "values in the order of run.ids give color.to_numpy()."
+        ) from error
+    if values.shape != (len(names),):
+        raise ValueError("color has more than one value for some nodes: its index has repeats.")
+    return values
 
 
 def _scatter(axes: Any, points: Floats, values: Any) -> None:
@@ -67,6 +97,10 @@ def _scatter(axes: Any, points: Floats, values: Any) -> None:
         axes.scatter(*points.T, s=size, color=PALETTE[0], linewidths=0)
         return
     distinct = np.unique(values)
+    if values.dtype.kind == "f" and distinct.size > _MOST_LABELS:
+        drawn = axes.scatter(*points.T, s=size, c=values, cmap="viridis", linewidths=0)
+        axes.figure.colorbar(drawn, ax=axes)
+        return
     for number, value in enumerate(distinct):
         chosen = points[values == value]
         color = PALETTE[number % len(PALETTE)]

@@ -7,13 +7,20 @@ commands that have no call of their own stay as they are.
 
 from __future__ import annotations
 
+import difflib
 import functools
+import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from typing import ParamSpec, TypeVar
 
+from figrl.config import Options
+from figrl.engine.session import check_client
 from figrl.errors import FigrlError
+from figrl.ingestion.options import IngestOptions
+from figrl.learn.spec import EmbedOptions
 from figrl.nightly.words import option_pattern
+from figrl.serve.fold_in import FoldInOptions
 
 Params = ParamSpec("Params")
 Result = TypeVar("Result")
@@ -54,11 +61,45 @@ def _argument(found: re.Match[str]) -> str:
     return f"{name}={value}" if plain else f"{name}={value!r}"
 
 
+_OWNERS: dict[str, type[Options]] = {
+    "ingest": IngestOptions,
+    "embed": EmbedOptions,
+    "fold_in": FoldInOptions,
+}
+"""Calls by the options that they have."""
+
+
+def check_arguments(call: str, given: Iterable[str], known: Collection[str]) -> None:
+    """Refuse keyword arguments that a call does not have, and say what may be meant."""
+    for name in given:
+        if name in known:
+            continue
+        close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+        owners = [owner for owner, model in _OWNERS.items() if name in model.model_fields]
+        if call == "embed" and "ingest" in owners:
+            meant = (
+                f"It belongs to figrl.ingest, which makes the graph: graph = figrl.ingest(edges, "
+                f"{name}=...), then figrl.embed(graph)."
+            )
+        elif owners:
+            meant = f"It belongs to figrl.{owners[0]}."
+        elif close:
+            meant = f"Did you mean {close[0]!r}?"
+        else:
+            meant = f"It has: {', '.join(one for one in known if one != 'self')}."
+        raise TypeError(f"{call}() has no argument {name!r}. {meant}")
+
+
 def in_python(call: Callable[Params, Result]) -> Callable[Params, Result]:
     """Decorate a call of a notebook: its errors name arguments, and Ctrl-C says how to go on."""
+    parameters = inspect.signature(call).parameters
+    known = None if any(one.kind is one.VAR_KEYWORD for one in parameters.values()) else parameters
 
     @functools.wraps(call)
     def spoken(*args: Params.args, **kwargs: Params.kwargs) -> Result:
+        if known is not None:
+            check_arguments(call.__name__, kwargs, known)
+        check_client(kwargs.get("client"))
         try:
             return call(*args, **kwargs)
         except FigrlError as error:

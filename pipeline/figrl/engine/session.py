@@ -15,7 +15,15 @@ from figrl.engine.cluster_file import read_cluster_config
 from figrl.engine.stage import Monitor, Silent
 from figrl.errors import ConfigError, system_errors_named
 from figrl.store.access import Storage, configured_storage
-from figrl.units import parse_memory
+from figrl.units import kind_of, parse_memory
+
+
+def check_client(client: object) -> None:
+    """Refuse what is no client of Dask, such as the address of a scheduler."""
+    if client is None or isinstance(client, distributed.Client):
+        return
+    shown = f"distributed.Client({client!r})" if isinstance(client, str) else "one made of it"
+    raise TypeError(f"client has to be a distributed.Client, not {kind_of(client)}: give {shown}.")
 
 
 @dataclass(frozen=True)

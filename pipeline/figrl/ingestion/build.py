@@ -208,7 +208,7 @@ def _no_edges(files: Sequence[SourceFile], rejected: int) -> str:
     """Why there is nothing to build: files without rows, or rows that were all set aside."""
     these = f"{files[0].path}{' and the other files have' if len(files) > 1 else ' has'}"
     if not rejected:
-        return f"{these} no edges, only a header or nothing. Give a file with edges."
+        return f"{these} no edges, only a header or nothing. Give at least one."
     return f"{these} no edge that can be used ({rejected} rows were rejected). Give at least one."
 
 

@@ -164,8 +164,29 @@ def _numbered(name: str, columns: Sequence[Any]) -> Frame:
             arrays.append(pa.array(values))
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
             raise _mixed(name, f"column {number}", error) from error
+        if number > 2 and pa.types.is_nested(arrays[-1].type):
+            raise BadInputError(
+                f"{name}: column {number} holds {_words(arrays[-1])}, where weights are numbers. "
+                "Give a number in each row, and --weight 3; of networkx the graph itself, or "
+                "graph.edges(data='weight')."
+            )
     names = [str(number) for number in range(1, len(arrays) + 1)]
     return table_frame(name, pa.table(arrays, names=names), named=False)
+
+
+def _words(values: pa.Array) -> str:
+    """What a column of nested values holds, with the first one."""
+    first = next((value.as_py() for value in values if value.is_valid), None)
+    return f"{'lists' if isinstance(first, list) else 'dictionaries'}, such as {first!r}"
+
+
+def check_numbers(name: str, attribute: str, values: pa.Array) -> None:
+    """Refuse weights of edges that are dictionaries or lists."""
+    if pa.types.is_nested(values.type):
+        raise BadInputError(
+            f"{name}: the attribute '{attribute}' of its edges holds {_words(values)}, where "
+            "weights are numbers. Name another attribute with --weight, or give --weight none."
+        )
 
 
 def _mixed(name: str, column: str, error: Exception) -> BadInputError:

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 
 from figrl.engine.runner import compute_parts, map_on_workers
 from figrl.engine.stage import Monitor
-from figrl.errors import ConfigError, FigrlError
+from figrl.errors import BadInputError, ConfigError, FigrlError
 from figrl.ingestion.format import Head, SourceFile
 from figrl.ingestion.formats.parquet import sniff_schema
 from figrl.ingestion.frames import (
@@ -43,6 +43,7 @@ from figrl.store.access import Storage
 from figrl.store.files import atomic_write, delete, digest, exists, file_digest, list_prefix
 from figrl.store.files import size_bytes as bytes_of
 from figrl.store.layout import PathLike
+from figrl.units import kind_of
 
 if TYPE_CHECKING:
     import dask.dataframe as dd
@@ -265,6 +266,8 @@ def read_input(
 
 
 def _in_memory(frame: Frame, options: IngestOptions) -> EdgeFrame:
+    if not frame.schema.names or not len(frame.first(frame.schema.names[0])):
+        raise BadInputError(f"{frame.name} is empty. Give at least one edge.")
     head = sniff_schema(frame.name, frame.schema, options, frame.distinct, named=frame.named)
     return EdgeFrame(frame, _with_notes(head, frame.notes))
 
@@ -293,4 +296,4 @@ def _as_frame(edges: Any, options: IngestOptions, *, new_nodes: bool) -> Frame |
         return array_frame(edges)
     if isinstance(edges, Iterable) and not isinstance(edges, str | bytes | dict):
         return pairs_frame(edges)
-    raise ConfigError(f"Edges cannot be read from a {type(edges).__name__}. {_ALLOWED}")
+    raise ConfigError(f"Edges cannot be read from {kind_of(edges)}. {_ALLOWED}")

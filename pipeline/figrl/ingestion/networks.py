@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from figrl.errors import BadInputError, ConfigError
-from figrl.ingestion.frames import Frame, table_frame
+from figrl.ingestion.frames import Frame, check_numbers, table_frame
 from figrl.ingestion.options import IngestOptions
 
 _Rows = npt.NDArray[np.int64]
@@ -45,7 +45,12 @@ def networkx_frame(graph: Any, options: IngestOptions, *, new_nodes: bool) -> Fr
     if options.time is not None:
         times = [data.get(options.time) for *_, data in edges]
         columns[options.time] = times + [times[0] if times else None] * len(alone)
-    return table_frame(name, _nodes_checked(name, columns), notes=_note(alone, new_nodes))
+    if not columns["source"]:
+        raise BadInputError(f"{name} has no edges. Give at least one.")
+    table = _nodes_checked(name, columns)
+    if weighted:
+        check_numbers(name, found, table[found])
+    return table_frame(name, table, notes=_note(alone, new_nodes))
 
 
 def _alone(graph: Any, options: IngestOptions, *, new_nodes: bool) -> list[Any]:

@@ -280,10 +280,7 @@ def _width(config: EmbedOptions, nodes: int, preset: float | None, depth: int) -
         first, second = ("--" + name.replace("_", "-") for name in asked[:2])
         raise ConfigError(f"Give {first} or {second}, not both: one follows from the other.")
     if config.dim >= nodes:
-        raise ConfigError(
-            f"--dim is {config.dim}, but the graph has {nodes} nodes. It has to be below the "
-            f"number of nodes: at most {nodes - 1}."
-        )
+        raise ConfigError(_too_many_dimensions(config, nodes))
     if config.width is not None:
         width = config.width
     elif config.sketch_size is not None:
@@ -296,6 +293,16 @@ def _width(config: EmbedOptions, nodes: int, preset: float | None, depth: int) -
         width = math.ceil(wanted / _WIDTH_STEP) * _WIDTH_STEP
     _check_size(config, nodes, width, depth)
     return width
+
+
+def _too_many_dimensions(config: EmbedOptions, nodes: int) -> str:
+    if nodes < 2:
+        return "The graph has one node only, and --dim has to be below the number of nodes."
+    default = "" if "dim" in config.model_fields_set else " by default"
+    return (
+        f"--dim is {config.dim}{default}, but the graph has {nodes} nodes. It has to be below the "
+        f"number of nodes: at most {nodes - 1}."
+    )
 
 
 def _check_size(config: EmbedOptions, nodes: int, width: int, depth: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -11,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from figrl.errors import BadInputError
-from figrl.serve.lookup import Ids, find_rows
+from figrl.serve.lookup import Ids, find_rows, has_node, is_id
 from figrl.serve.node_ids import NodeIds
 from figrl.serve.overlay import Overlay, open_overlay
 from figrl.serve.search import Metric
@@ -22,12 +23,13 @@ from figrl.store.layout import PathLike, StorePaths, check_finished, existing_st
 from figrl.store.lease import Lease
 from figrl.store.matrix import Floats, take_rows
 from figrl.store.sides import Side
-from figrl.units import bars_svg, facts_html, human_bytes, human_seconds
+from figrl.units import bars_svg, facts_html, human_bytes, human_seconds, kind_of
 
 if TYPE_CHECKING:
     import dask.array as da
 
 _TRIES = 20
+_IDS_AT_A_TIME = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -82,6 +84,11 @@ class Embedding:
         stored = open_zarr(self.path / "embedding")
         lazy: da.Array = da.from_array(stored, chunks=stored.chunks, name=f"figrl-{self.path}")
         return lazy
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Shape of `vectors`: learnt nodes, dimensions."""
+        return self.graph.nodes, self.dim
 
     @property
     def singular_values(self) -> npt.NDArray[np.float64]:
@@ -163,9 +170,20 @@ class Embedding:
 
     def __getitem__(self, node: int | str | tuple[int | str, Side]) -> Floats:
         """Vector of a node, named by its id or by ``(id, side)``."""
-        name, side = node if isinstance(node, tuple) else (node, None)
-        vector: Floats = self.lookup([name], side)[0]  # type: ignore[arg-type]
+        name, side = _named(node)
+        vector: Floats = self.lookup([name], side)[0]
         return vector
+
+    def __contains__(self, node: Any) -> bool:
+        name, side = _named(node)
+        return has_node(self.graph, self.overlay, name, side)
+
+    def __iter__(self) -> Iterator[Any]:
+        """Names of the nodes, read in pieces: ids, or ``(id, side)`` where nodes have sides."""
+        for start in range(0, len(self), _IDS_AT_A_TIME):
+            rows = np.arange(start, min(start + _IDS_AT_A_TIME, len(self)))
+            ids, sides = self.ids_at(rows), self.sides_at(rows)
+            yield from ids if sides is None else zip(ids, sides, strict=True)
 
     def __len__(self) -> int:
         return self.graph.nodes + (0 if self.overlay is None else len(self.overlay))
@@ -198,6 +216,18 @@ class Embedding:
             values, name = self.singular_values, "Singular values"
         picture = bars_svg(values.tolist(), f"{name} by dimension")
         return facts_html("figrl embedding", self._facts(), picture)
+
+
+def _named(node: Any) -> tuple[Any, Any]:
+    """Id and side of a node that was asked for, None where no side is given."""
+    if isinstance(node, tuple) and len(node) == 2:
+        return node
+    if is_id(node):
+        return node, None
+    remedy = "several are run.lookup([...])"
+    if isinstance(node, slice):
+        remedy = "rows are run.vectors[5:10], and their ids run.ids[5:10]"
+    raise TypeError(f"run[...] takes one id, or (id, side), not {kind_of(node)}; {remedy}.")
 
 
 def spectrum_facts(manifest: dict[str, Any]) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +14,7 @@ from figrl.serve.overlay import Overlay
 from figrl.store.graph import Graph
 from figrl.store.ids import id_type, sorted_ids
 from figrl.store.sides import SIDES, Side
+from figrl.units import kind_of
 
 Ids = Sequence[int] | Sequence[str]
 Rows = npt.NDArray[np.int64]
@@ -23,7 +25,7 @@ def check_side(graph: Graph, side: Side | None, option: str = "side") -> None:
     if side is not None and not graph.has_sides:
         raise ConfigError(
             f"{option} is {side!r}, but this graph is undirected: its nodes have no sides. Leave "
-            f"{option} out, or ingest the edges with --kind bipartite or directed."
+            f"{option} out, or ingest the edges with --kind bipartite or --kind directed."
         )
     if side is not None and side not in SIDES:
         raise ConfigError(f"{option} is {side!r}. Allowed are 'source' and 'target'.")
@@ -43,28 +45,64 @@ def find_rows(graph: Graph, overlay: Overlay | None, ids: Ids, side: Side | None
     if on_both.any():
         raise ConfigError(
             f"{_shown(distinct, on_both)} on both sides, as a source and as a target. Say which is "
-            "meant: side='source' or side='target' (--side)."
+            "meant: --side source or --side target."
         )
     rows = found.max(axis=0)
     if (rows < 0).any():
         where = "" if side is None else f" as a {side}"
+        count = int((rows < 0).sum())
         raise KeyError(
-            f"{(rows < 0).sum()} of the ids are not in the graph{where}: "
+            f"{count} of the ids {'is' if count == 1 else 'are'} not in the graph{where}: "
             f"{_listed(distinct, rows < 0)}"
         )
     places: Rows = pa.compute.index_in(wanted, value_set=distinct).to_numpy()
     return np.asarray(rows[places])
 
 
+def has_node(graph: Graph, overlay: Overlay | None, node: Any, side: Side | None) -> bool:
+    """Whether there is a node of an id; nothing of another type than the ids is one."""
+    check_side(graph, side)
+    try:
+        wanted = _typed(graph, [node])
+    except (KeyError, TypeError):
+        return False
+    sides = graph.index.sides if side is None else (side,)
+    return any((_rows_on_side(graph, overlay, wanted, one) >= 0).any() for one in sides)
+
+
+def is_id(value: Any) -> bool:
+    """Whether a value may be the id of a node."""
+    return isinstance(value, int | str | np.integer)
+
+
+def plain_id(value: Any) -> Any:
+    """An id of NumPy as one of Python, which shows itself as people write it."""
+    return value.item() if isinstance(value, np.generic) else value
+
+
 def _typed(graph: Graph, ids: Ids) -> pa.Array:
     """Ids in the type of the graph's."""
-    if isinstance(ids, str | bytes):
-        raise TypeError(f"ids have to be a sequence; write [{ids!r}] for one.")
+    if is_id(ids) or isinstance(ids, bytes):
+        raise TypeError(f"ids have to be a sequence; write [{plain_id(ids)!r}] for one.")
+    if not hasattr(ids, "__iter__"):
+        raise TypeError(f"ids have to be a sequence, such as a list, not {kind_of(ids)}.")
+    kind = {"int": "integers", "string": "strings"}[graph.id_kind]
+    given = ids if hasattr(ids, "__len__") else list(ids)
     try:
-        return pa.array(ids, id_type(graph.id_kind))
-    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-        kind = {"int": "integers", "string": "strings"}[graph.id_kind]
+        found = pa.array(given, id_type(graph.id_kind))
+        if pa.types.is_int64(found.type):
+            # Arrow cuts off what stands behind the point of Python's floats.
+            _check_whole(pa.array(given))
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
         raise KeyError(f"the ids of this graph are {kind}: {error}") from error
+    if found.null_count:
+        raise TypeError(f"the ids of this graph are {kind}, and one of these is missing (None).")
+    return found
+
+
+def _check_whole(values: pa.Array) -> None:
+    if pa.types.is_floating(values.type):
+        values.cast(pa.int64())
 
 
 def _rows_on_side(graph: Graph, overlay: Overlay | None, ids: pa.Array, side: Side | None) -> Rows:

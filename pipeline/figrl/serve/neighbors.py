@@ -9,6 +9,7 @@ import distributed
 import numpy as np
 import pyarrow as pa
 
+from figrl.errors import ConfigError
 from figrl.serve.embedding import Embedding, open_store
 from figrl.serve.index import search_run
 from figrl.serve.lookup import check_side
@@ -84,8 +85,7 @@ def find_neighbors(
     client: distributed.Client | None = None,
 ) -> pa.Table:
     """Find the nearest nodes in an open run; see `neighbors`."""
-    if among != "all":
-        check_side(embedding.graph, among, "among")
+    _check(embedding, count, None if among == "all" else among)
     own = embedding.rows_of(ids, side)
     queries = embedding.vectors_at(own)
     found = nothing_found(own.size, count + 1)
@@ -124,7 +124,7 @@ def find_nearest(
     Columns as in `neighbors`, with ``query``, the number of the vector, in place of ``id``.
     """
     searched: Side | None = None if among == "all" else among
-    check_side(embedding.graph, searched, "among")
+    _check(embedding, count, searched)
     found = _search(embedding, vectors, count, searched, approximate, client)
     query, place = np.nonzero(found.rows >= 0)
     near = found.rows[query, place]
@@ -136,6 +136,13 @@ def find_nearest(
         embedding.metric: pa.array(found.scores[query, place], pa.float32()),
     }
     return pa.table({name: values for name, values in columns.items() if values is not None})
+
+
+def _check(embedding: Embedding, count: object, among: Side | None) -> None:
+    """Refuse what cannot be searched for."""
+    if not isinstance(count, int | np.integer) or count < 1:
+        raise ConfigError(f"--count is {count!r}. It has to be a whole number from 1 on.")
+    check_side(embedding.graph, among, "--among")
 
 
 def _searches(

@@ -115,10 +115,29 @@ def _id_kind(path: str, field: pa.Field) -> IdKind:
         return "int"
     if kind in _STRINGS:
         return "string"
+    holds, remedy = _no_ids(kind)
     raise BadInputError(
-        f"{path}: column '{field.name}' is {field.type}. Ids have to be integers or strings: cast "
-        "the column, or name other columns with --source and --target."
+        f"{path}: column '{field.name}' is {field.type}{holds}. Ids have to be integers or "
+        f"strings: {remedy}, or name other columns with --source and --target."
     )
+
+
+def _no_ids(kind: pa.DataType) -> tuple[str, str]:
+    """What a column of a type holds that are no ids, and what to do with it."""
+    if pa.types.is_null(kind):
+        return ": it holds no values", "write ids into the column"
+    if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+        return (
+            ": it holds floating-point numbers, as pandas makes of integers with missing values",
+            "leave out rows without an id, and cast the column to int64",
+        )
+    if pa.types.is_struct(kind) or pa.types.is_map(kind):
+        return ": it holds dictionaries", "take the id out of each"
+    if pa.types.is_nested(kind):
+        return ": it holds lists", "give one id in each row, as explode() of pandas does"
+    if "uuid" in str(kind):
+        return ": it holds UUIDs", "write them as strings, as astype(str) of pandas does"
+    return "", "cast the column"
 
 
 def split(file: SourceFile) -> list[int]:
