@@ -92,13 +92,18 @@ def kind_of(value: Any) -> str:
 
 
 def facts_html(caption: str, facts: Mapping[str, str], picture: str = "") -> str:
-    """Names and values as the HTML table that a notebook shows, and a picture below it."""
+    """Names and values as the HTML table that a notebook shows, and a picture below it.
+
+    Names stay on one line, beside values of one sentence or more, which are wrapped.
+    """
+    both = "text-align:left;vertical-align:top"
     rows = "".join(
-        f"<tr><th style='text-align:left'>{html.escape(name)}</th>"
-        f"<td style='text-align:left'>{html.escape(value)}</td></tr>"
+        f"<tr><th style='{both};white-space:nowrap;padding-right:1.5em'>{html.escape(name)}</th>"
+        f"<td style='{both};white-space:normal;max-width:40em'>{html.escape(value)}</td></tr>"
         for name, value in facts.items()
     )
-    return f"<table><caption>{html.escape(caption)}</caption>{rows}</table>{picture}"
+    title = f"<caption style='text-align:left'>{html.escape(caption)}</caption>"
+    return f"<table>{title}{rows}</table>{picture}"
 
 
 def bars_svg(values: Sequence[float], title: str) -> str:

@@ -203,6 +203,9 @@ def test_a_run_compared_with_others(run, single):
     other = figrl.embed(run.graph, dim=8, seed=5, client=single)
     found = run.compare(other)
     assert found.quantiles[0.01] <= found.quantiles[0.5] <= 1 + 1e-6
+    least = min(0.9, np.floor(10 * found.cosines.min()) / 10)
+    assert f"Nodes by cosine, from {least:g} to 1" in found._repr_html_()
+    assert "Nodes by cosine, from 0.9 to 1" in same._repr_html_()
     moved = found.moved(3)
     assert moved["cosine"].tolist() == np.sort(found.cosines)[:3].tolist()
     assert moved["id"][0] == run.ids[int(found.rows[found.cosines.argmin()])]
@@ -335,6 +338,7 @@ def test_objects_show_themselves(run, single):
         assert page.find("table") is not None
         assert repr(shown).startswith("<")
         assert len(repr(shown)) < 300
+    assert "white-space:normal;max-width:40em" in run._repr_html_()
     assert "eigenvalues are right" in run._repr_html_()
     assert len(ET.fromstring(f"<div>{run._repr_html_()}</div>").findall(".//rect")) == 7
 

@@ -87,10 +87,13 @@ class Comparison:
         return f"<Comparison of {self.embedding.run} with {self.other.run}: {facts}>"
 
     def _repr_html_(self) -> str:
-        known = self.cosines[~np.isnan(self.cosines)]
-        counts, _ = np.histogram(known.clip(-1, 1), _BINS, (-1.0, 1.0))
+        known = self.cosines[~np.isnan(self.cosines)].clip(-1, 1)
+        # Most cosines are near 1: from -1 on, all would be in the last bars.
+        least = min(0.9, np.floor(10 * known.min(initial=1.0)) / 10)
+        counts, _ = np.histogram(known, _BINS, (least, 1.0))
         title = f"{self.embedding.run} compared with {self.other.run}"
-        return facts_html(title, self._facts(), bars_svg(counts.tolist(), "Cosines from -1 to 1"))
+        picture = bars_svg(counts.tolist(), f"Nodes by cosine, from {least:g} to 1")
+        return facts_html(title, self._facts(), picture)
 
 
 def compare(embedding: Embedding, other: Embedding) -> Comparison:
