@@ -90,8 +90,8 @@ Defaults of your own, in files of dask.config or in variables (docs/settings.md)
 
 Every job can be stopped at any moment: run the same command again and it resumes.
 Exit codes: 0 done, 1 unexpected, 2 usage or configuration, 3 bad input data or a damaged store,
-4 refused by a quality gate, 5 not enough memory, disk or workers, 6 the store is in use,
-130 interrupted.
+4 refused by a quality gate, 5 not enough memory, disk or workers,
+6 the store is in use, 130 interrupted.
 """,
 )
 @click.version_option(package_name="figrl")

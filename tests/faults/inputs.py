@@ -240,7 +240,7 @@ CSVS: dict[str, tuple[str, Any, dict[str, Any]]] = {
     "three words": ("p,q,r\na,b,c\nd,e,f\n", ("may be an index",), {}),
     "empty header": (",\n1,2\n", ("two ends",), {}),
     "braces": ("{a},{b}\n1,2\n", [(1, 2)], {}),
-    "wide": ("a,b\n1,2\n1,2,3\n", ("row 3", "3 columns"), {}),
+    "wide": ("a,b\n1,2\n1,2,3\n", ("row 3", "has 3 instead of 2 columns"), {}),
     "infinite weight": ("a,b,w\n1,2,inf\n", ("row 2", "not finite"), {}),
     "huge weight": ("a,b,w\n1,2,1e300\n", ("row 2", "1e30"), {}),
     "not a weight": ("a,b,w\n1,2,1\n2,3,x\n", ("row 3", "not a number"), {}),

@@ -152,7 +152,8 @@ def test_nodes_of_the_day_are_served_and_absorbed(nights):
     report = run_fold_publish(nights.store, new, config, session)
     assert report["counts"]["nodes_folded_in"] == 3
     assert run_fold_publish(nights.store, new, config, session)["already_done"]
-    alone = fold_in(nights.store, new, out=nights.folder / "out.parquet", client=client).table()
+    with pytest.warns(UserWarning, match="1 of 3 new nodes has no edge to a node of the graph"):
+        alone = fold_in(nights.store, new, out=nights.folder / "out.parquet", client=client).table()
     served = open_store(nights.store).embedding()
     assert len(served) == first["nodes"] + 3
     alone_vectors = np.stack(alone["vector"].to_numpy(zero_copy_only=False))
@@ -168,9 +169,9 @@ def test_nodes_of_the_day_are_served_and_absorbed(nights):
     pq.write_table(pa.table({"source": [5000], "target": [200]}), late)
     run_fold_publish(nights.store, late, config, session)
     updated = open_store(nights.store).embedding()
-    expected = fold_in(
-        nights.store, [new, late], out=nights.folder / "all.parquet", client=client
-    ).table()
+    out = nights.folder / "all.parquet"
+    with pytest.warns(UserWarning, match="1 of 3 new nodes"):
+        expected = fold_in(nights.store, [new, late], out=out, client=client).table()
     assert expected["id"].to_pylist() == [5000, 5001, 5002]
     expected_vectors = np.stack(expected["vector"].to_numpy(zero_copy_only=False))
     np.testing.assert_array_equal(updated.lookup([5000, 5001, 5002]), expected_vectors)

@@ -188,7 +188,7 @@ class EmbedPlan:
             "seconds": round(sum(of_stage["total"] for of_stage in seconds), 3),
             "seconds_by_part": {part: round(value, 3) for part, value in parts.items()},
             "network_bytes": sum(
-                planned.read_bytes(memory.workers)
+                planned.asked_bytes(memory.workers)
                 + planned.stage.cost.again_bytes
                 + planned.stage.cost.written_bytes
                 for planned in self.stages
@@ -213,7 +213,7 @@ class EmbedPlan:
             group = groups.setdefault(stage.name, empty)
             group["times"] += 1
             group["tasks"] += len(stage.blocks)
-            group["read_bytes"] += planned.read_bytes(self.memory.workers)
+            group["read_bytes"] += planned.asked_bytes(self.memory.workers)
             for key in ("written_bytes", "flops"):
                 group[key] += getattr(stage.cost, key)
             group["peak_bytes"] = max(group["peak_bytes"], planned.peak_bytes)

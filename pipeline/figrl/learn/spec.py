@@ -273,9 +273,7 @@ def make_spec(config: EmbedOptions, *, nodes: int, mean_degree: float) -> EmbedS
 
 def _width(config: EmbedOptions, nodes: int, preset: float | None, depth: int) -> int:
     """Columns that are multiplied at once, so that the sketch has room for all dimensions."""
-    asked = [
-        name for name in ("width", "sketch_size", "epsilon") if getattr(config, name) is not None
-    ]
+    asked = [n for n in ("width", "sketch_size", "epsilon") if getattr(config, n) is not None]
     if len(asked) > 1:
         first, second = ("--" + name.replace("_", "-") for name in asked[:2])
         raise ConfigError(f"Give {first} or {second}, not both: one follows from the other.")
@@ -299,15 +297,12 @@ def _too_many_dimensions(config: EmbedOptions, nodes: int) -> str:
     if nodes < 2:
         return "The graph has one node only, and --dim has to be below the number of nodes."
     default = "" if "dim" in config.model_fields_set else " by default"
-    return (
-        f"--dim is {config.dim}{default}, but the graph has {nodes} nodes. It has to be below the "
-        f"number of nodes: at most {nodes - 1}."
-    )
+    given = f"--dim is {config.dim}{default}, but the graph has {nodes} nodes"
+    return f"{given}: give at most {nodes - 1}."
 
 
 def _check_size(config: EmbedOptions, nodes: int, width: int, depth: int) -> None:
-    size = width * depth
-    if size > MAX_SKETCH_SIZE:
+    if (size := width * depth) > MAX_SKETCH_SIZE:
         least = math.sqrt(max(4 * math.log(nodes), config.dim) / MAX_SKETCH_SIZE)
         raise ConfigError(
             f"The sketch would have {size} columns. Allowed are {config.dim} to "

@@ -42,7 +42,7 @@ class PlannedStage:
     peak_bytes: int
     fresh_bytes: int
 
-    def read_bytes(self, workers: int) -> int:
+    def asked_bytes(self, workers: int) -> int:
         """Bytes that workers ask for; those that have no block read nothing."""
         return self.stage.cost.all_read_bytes(min(workers, len(self.stage.blocks)))
 
@@ -61,7 +61,7 @@ class PlannedStage:
         cores = threads * tasks / rounds if cost.whole_worker else min(workers * threads, tasks)
         busy = threads if cost.whole_worker else min(threads, tasks)
         disks = tasks / rounds if cost.whole_worker else workers
-        read = self.read_bytes(workers) + cost.again_bytes
+        read = self.asked_bytes(workers) + cost.again_bytes
         parts = {
             "compute": rates.core_seconds(cost.work) / cores
             + rates.core_seconds(cost.worker_work) / busy,
