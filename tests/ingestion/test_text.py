@@ -201,3 +201,11 @@ def test_weights_with_decimal_commas_are_not_left_out_in_silence(tmp_path):
     with pytest.raises(BadInputError, match="'weight' has the name of weights, and holds text"):
         inspect_file(str(path), IngestOptions())
     assert not inspect_file(str(path), IngestOptions(weight="none")).weighted
+
+
+def test_a_comma_between_digits_is_no_delimiter_beside_semicolons(tmp_path):
+    path = tmp_path / "edges.csv"
+    path.write_text("1;2;0,5\n2;3;0,25\n")
+    (piece,) = split_into_pieces([inspect_file(str(path), IngestOptions(weight="none"))])
+    rows, _ = rows_read(list(read_piece(piece)))
+    assert rows == [(1, "1", "2"), (2, "2", "3")]

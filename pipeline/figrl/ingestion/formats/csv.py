@@ -33,6 +33,7 @@ from figrl.ingestion.texts import is_number
 
 _BLOCK_BYTES = 4 << 20
 _HEAD_ROWS = 200
+_DECIMAL_COMMA = re.compile(rb"(?<=\d),(?=\d)")
 _LINE_END = re.compile(rb"[\r\n]")
 _QUOTED = re.compile(rb'"[^"]*"')
 
@@ -85,6 +86,9 @@ def _delimiter(path: AnyFile) -> str:
     with open_bytes(path) as stream:
         lines = _LINE_END.split(_QUOTED.sub(b"", stream.read(HEAD_BYTES)))
     line = next((line for line in lines if line.strip()), b"")
+    if b";" in line:
+        # Where a comma is the decimal point: 1;2;0,5.
+        line = _DECIMAL_COMMA.sub(b"", line)
     found = (sign for sign in ",;\t|" if sign.encode() in line)
     return next(found, ",")
 
