@@ -5,8 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import os
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +13,7 @@ import pytest
 import yaml
 
 from figrl_jobs.main import main
+from tests.jobs.conftest import Outcome
 from tests.remote.servers import s3_server, web_server
 
 
@@ -41,19 +40,6 @@ def web(tmp_path):
     folder.mkdir()
     with web_server(folder) as server:
         yield server
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """How a command ended, and what it printed."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out)
 
 
 @pytest.fixture

@@ -109,22 +109,10 @@ class Embedding(serve.Embedding):
 
     @in_python
     def lookup(self, ids: Ids, side: Side | None = None) -> Floats:
-        """Vectors of some nodes, by their ids in any order.
+        """Vectors of some nodes by their ids, in any order and with repeats.
 
-        Parameters
-        ----------
-        ids : sequence of int or str
-        side : "source" or "target", optional
-            Of a bipartite or directed graph; may be left out for ids that only one side has.
-
-        Returns
-        -------
-        float32 array, shape (len(ids), dim)
-
-        Raises
-        ------
-        KeyError
-            If neither the graph nor the overlay has one of the ids.
+        `side` is that of a bipartite or directed graph; an id that only one side has needs none. An
+        id that neither the graph nor the overlay has is a KeyError.
         """
         return super().lookup(ids, side)
 
